@@ -1,0 +1,26 @@
+/* One block of a lane's memory, handed out in order and freed as a whole, so that nothing is allocated
+ * on a device while it runs. */
+#ifndef PENSTOCK_ARENA_H
+#define PENSTOCK_ARENA_H
+
+#include "kernels/kernel.h"
+
+#define ARENA_ALIGN 256
+
+struct arena {
+    struct kernel_ctx *ctx; /* borrowed */
+    uint8_t *base;
+    size_t bytes, used;
+};
+
+/* Takes `bytes` from the lane's backend. -ENOMEM, logged. */
+int arena_init(struct arena *a, struct kernel_ctx *ctx, size_t bytes);
+void arena_fini(struct arena *a);
+
+/* The next `bytes`, aligned to ARENA_ALIGN. -ENOMEM, logged, if the arena was made too small. */
+int arena_alloc(struct arena *a, void **p, size_t bytes);
+
+/* What arena_alloc takes for `bytes`. */
+size_t arena_round(size_t bytes);
+
+#endif

@@ -1,0 +1,55 @@
+/* A link carries bytes from one lane to another. One transfer is one call that holds both sides, made
+ * when the source is produced and the destination is free, so no order of transfers can deadlock. A
+ * link knows nothing of StarPU. */
+#ifndef PENSTOCK_LINK_H
+#define PENSTOCK_LINK_H
+
+#include "runtime/lane.h"
+
+/* nccl: NCCL send/recv (send-to-self between slices of one GPU); copy: peer or on-device copy, memcpy
+ * between CPU lanes; host: through host memory. auto: copy within a device and between CPU lanes, nccl
+ * between GPUs, host between a GPU and a CPU lane. */
+enum link_kind { LINK_AUTO, LINK_NCCL, LINK_COPY, LINK_HOST, LINK_KIND_COUNT };
+
+struct link;
+
+struct link_ops {
+    enum link_kind kind;
+    int (*create)(struct link *l);
+    void (*destroy)(struct link *l);
+    /* See link_transfer. */
+    int (*transfer)(struct link *l, void *dst, const void *src, size_t bytes, void *after);
+    void (*abort)(struct link *l);
+};
+
+struct link {
+    const struct link_ops *ops;
+    struct lane *from, *to; /* borrowed */
+    size_t max_bytes;
+    bool backward;          /* carries gradients: its own communicator set */
+    void *state;            /* the kind's own */
+};
+
+extern const struct link_ops link_nccl, link_copy, link_host;
+
+/* kind_name "auto", "nccl", "copy", "host". */
+const char *link_kind_name(enum link_kind kind);
+int link_kind_parse(enum link_kind *kind, const char *name);
+
+/* Creates and warms up the link. -EINVAL, one line, if the kind cannot join these lanes (nccl and a CPU
+ * lane). max_bytes: the largest transfer, for staging buffers. */
+int link_create(struct link **out, enum link_kind kind, struct lane *from, struct lane *to,
+                size_t max_bytes, bool backward);
+void link_destroy(struct link *l);
+
+/* Copies src (on `from`) to dst (on `to`). Between CPU lanes it is done at return. Otherwise it is enqueued, and
+ * the stream `after` (a cudaStream_t, or NULL: wait here) waits for both sides. */
+int link_transfer(struct link *l, void *dst, const void *src, size_t bytes, void *after);
+
+/* Makes a transfer that hangs return (ncclCommAbort). */
+void link_abort(struct link *l);
+
+/* Median seconds of `repeats` transfers of `bytes` each, one after the other. */
+int link_measure(struct link *l, double *seconds, size_t bytes, int repeats);
+
+#endif

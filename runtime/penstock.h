@@ -1,0 +1,150 @@
+/* Penstock's public interface: run a decoder model cut into stages, each on its own lane.
+ *
+ * Functions return 0 or a negative errno after one line on stderr that says what was wrong, unless
+ * their comment says otherwise. Objects are not thread-safe. */
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+const char *penstock_version(void);
+
+/* quiet: errors only. */
+void penstock_set_verbosity(int level); /* 0 errors, 1 warnings (default), 2 info, 3 debug */
+
+/* ---- Text and ids, without lanes ------------------------------------------------------------- */
+
+struct penstock_text; /* a model's tokenizer and chat form */
+
+/* -ENOENT, with a line, if the model has no tokenizer. */
+int penstock_text_open(struct penstock_text **out, const char *model);
+void penstock_text_close(struct penstock_text *t);
+/* special: recognise special tokens in the text; bos: put the sequence start before it if the model wants one.
+ * *ids (*n) is freed by the caller. */
+int penstock_encode(struct penstock_text *t, int32_t **ids, size_t *n, const char *text,
+                    size_t len, bool special, bool bos);
+/* *text (*len), terminated, is freed by the caller. special: keep special tokens. */
+int penstock_decode(struct penstock_text *t, char **text, size_t *len, const int32_t *ids,
+                    size_t n, bool special);
+/* The user's text in the model's chat form, opened for the answer; system NULL: the model's own default. */
+int penstock_chat(struct penstock_text *t, char **prompt, const char *system,
+                  const char *user);
+
+/* ---- A model on lanes --------------------------------------------------------------------------- */
+
+struct penstock_options {
+    const char *model;   /* Hugging Face folder or GGUF file */
+    const char *devices; /* "cuda:0,cuda:1", "cuda:0/4", "cpu:0,cpu:1-3"; NULL: every GPU, else CPU lanes */
+    int stages;          /* 0: one per lane */
+    const char *split;   /* ratios of layers per stage, "3,1"; NULL: by cost */
+    const char *layers;  /* exact layers per stage, "12,18" */
+    int micro_batches;   /* of decode; 0: one per stage, at most one per sequence */
+    int ubatch;          /* rows (tokens) of a prefill micro-batch; 0: 512 */
+    const char *link;    /* "auto", "nccl", "copy", "host" */
+    const char *order;   /* "strict", "prio" */
+    const char *dtype;   /* "auto", "fp32", "bf16" */
+    size_t context;      /* longest sequence, 0: what the prompts and n_predict need */
+    void (*progress)(void *user, const char *what, double done); /* 0..1; NULL: none */
+    void *user;
+};
+
+struct penstock_sampling {
+    float temperature, top_p, min_p, repeat_penalty;
+    int top_k;
+    uint64_t seed;
+};
+
+struct penstock_prompt {
+    const int32_t *ids; /* (n) */
+    size_t n;
+};
+
+struct penstock_generate {
+    const struct penstock_prompt *prompts; /* (n_prompts) */
+    int n_prompts;
+    int n_predict;       /* new tokens per sequence; -1: to the end of the context */
+    bool ignore_eos;
+    struct penstock_sampling sampling;
+    /* A token of a sequence, in the sequence's own order; NULL: none. Returning non-zero ends the run. */
+    int (*on_token)(void *user, int sequence, int32_t token);
+    void *user;
+};
+
+/* Tokens that a sequence got, the eos included if it ended by one. */
+struct penstock_sequence {
+    size_t prompt_tokens;
+    int32_t *tokens; /* (n) */
+    size_t n;
+};
+
+struct penstock_stage_report {
+    int index;
+    char lane[64];
+    int first, last;        /* layers, both included */
+    size_t bytes_predicted, bytes_measured;
+    double busy;            /* share of the run that the stage was computing */
+};
+
+struct penstock_phase_report {
+    size_t tokens;
+    double seconds, tokens_per_s;
+};
+
+struct penstock_report {
+    struct penstock_stage_report *stages; /* (n_stages) */
+    int n_stages, micro_batches;
+    char link[16];
+    struct penstock_phase_report prefill, decode;
+    double ttft_s;
+    double bubble;  /* idle / (lanes x time), prefill and decode together */
+    struct penstock_sequence *sequences; /* (n_sequences) */
+    int n_sequences;
+};
+
+/* Loads the model for this work (the partition and the KV cache depend on it), runs it, reports. *report is freed
+ * with penstock_report_free. */
+int penstock_generate(struct penstock_report *report, const struct penstock_options *options,
+                      const struct penstock_generate *work);
+void penstock_report_free(struct penstock_report *report);
+
+struct penstock_score {
+    const struct penstock_prompt *sequences; /* (n_sequences) */
+    int n_sequences;
+    float **logits; /* (n_sequences) of (T, V) each, filled if not NULL */
+};
+
+struct penstock_score_report {
+    double *logprob;  /* (n_sequences): sum over positions 1 .. T-1 */
+    int n_sequences;
+    size_t positions; /* predicted positions of all sequences */
+    double mean_logprob, perplexity;
+    struct penstock_report run; /* stages, prefill, bubble */
+};
+
+int penstock_score(struct penstock_score_report *report,
+                   const struct penstock_options *options,
+                   const struct penstock_score *work);
+void penstock_score_report_free(struct penstock_score_report *report);
+
+/* Vocabulary size, eos ids (*n_eos), bos (-1: none), the longest context. Any pointer may be NULL. */
+int penstock_model_query(const char *model, size_t *vocabulary, int32_t eos[16], int *n_eos,
+                         int32_t *bos, size_t *max_context);
+
+/* ---- The machine --------------------------------------------------------------------------------- */
+
+/* Writes what hwloc sees, the lanes that `devices` (NULL: all that the machine offers) names, and the
+ * measured links between them, to out; the same as a picture to the file svg unless NULL. */
+int penstock_topo(FILE *out, const char *svg, const char *devices);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
