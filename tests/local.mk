@@ -1,0 +1,56 @@
+# Tests. A unit test %D%/ROOM-SUBJECT is built from %D%/ROOM-SUBJECT.c, links the whole core and
+# goes into UNIT_TESTS; a script goes into SCRIPT_TESTS. Exit status 77 means skipped. In the
+# environment of a test: srcdir, and PENSTOCK, the program that was built.
+UNIT_TESTS =
+SCRIPT_TESTS = %D%/house-includes.sh
+GOLDENS =
+GOLDEN_TOOLS =
+FUZZ_TARGETS =
+
+# --- kernels ---
+UNIT_TESTS +=
+
+# --- schedules ---
+UNIT_TESTS +=
+
+# --- stages ---
+UNIT_TESTS +=
+
+# --- runtime ---
+UNIT_TESTS +=
+
+# --- cli ---
+SCRIPT_TESTS +=
+
+# --- golden files: scripts that make golden runs, programs that they need ---
+GOLDENS +=
+GOLDEN_TOOLS +=
+
+# --- fuzz targets: %D%/fuzz/NAME from %D%/fuzz/NAME.c, with configure --enable-fuzzers ---
+FUZZ_TARGETS +=
+
+# --- the rest is the same for all rooms ---
+LDADD = libpenstock-core.la $(CMOCKA_LIBS)
+AM_CPPFLAGS += $(CMOCKA_CFLAGS)
+EXTRA_PROGRAMS += $(GOLDEN_TOOLS)
+EXTRA_DIST += $(SCRIPT_TESTS) $(GOLDENS) %D%/test.h %D%/no-cmocka.sh %D%/reference
+
+if HAVE_CMOCKA
+check_PROGRAMS = $(UNIT_TESTS)
+TESTS = $(UNIT_TESTS) $(SCRIPT_TESTS)
+else
+check_PROGRAMS =
+TESTS = %D%/no-cmocka.sh $(SCRIPT_TESTS)
+endif
+if FUZZERS
+noinst_PROGRAMS += $(FUZZ_TARGETS)
+endif
+
+# A test that hangs fails after ten minutes.
+TEST_EXTENSIONS = .sh
+LOG_COMPILER = timeout
+AM_LOG_FLAGS = -k 10 600
+SH_LOG_COMPILER = timeout
+AM_SH_LOG_FLAGS = -k 10 600 bash
+AM_TESTS_ENVIRONMENT = PENSTOCK=$(abs_builddir)/penstock; export PENSTOCK; \
+	STARPU_HOME=$(abs_builddir)/tests; export STARPU_HOME;
