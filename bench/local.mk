@@ -1,0 +1,3 @@
+# Benchmark programs: %D%/NAME is built from %D%/NAME.c by make bench, which then runs it.
+BENCHES =
+EXTRA_PROGRAMS = $(BENCHES)

@@ -1,0 +1,2 @@
+# Sources of schedules/, one a line, headers too.
+libpenstock_core_la_SOURCES +=
