@@ -2,6 +2,7 @@
 #include "kernels/arena.h"
 
 #include <errno.h>
+#include <stdint.h>
 
 size_t arena_round(size_t bytes)
 {
@@ -16,6 +17,11 @@ int arena_init(struct arena *a, struct kernel_ctx *ctx, size_t bytes)
         return err;
     *a = (struct arena){.ctx = ctx, .base = base, .bytes = bytes};
     return 0;
+}
+
+struct arena arena_dry(void)
+{
+    return (struct arena){.bytes = SIZE_MAX};
 }
 
 void arena_fini(struct arena *a)
@@ -33,7 +39,7 @@ int arena_alloc(struct arena *a, void **p, size_t bytes)
                   a->used, bytes);
         return -ENOMEM;
     }
-    *p = a->base + a->used;
+    *p = a->base ? a->base + a->used : NULL;
     a->used += size;
     return 0;
 }

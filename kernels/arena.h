@@ -17,6 +17,9 @@ struct arena {
 int arena_init(struct arena *a, struct kernel_ctx *ctx, size_t bytes);
 void arena_fini(struct arena *a);
 
+/* An arena without memory, which only counts what would be taken. */
+struct arena arena_dry(void);
+
 /* The next `bytes`, aligned to ARENA_ALIGN. -ENOMEM, logged, if the arena was made too small. */
 int arena_alloc(struct arena *a, void **p, size_t bytes);
 

@@ -1,0 +1,154 @@
+/* A stage's memory and its forward pass. */
+#include "stages/stage.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+int stage_create(struct stage **out, const struct model_config *config, int index, int n,
+                 struct stage_range range, const struct batch_limits *limits)
+{
+    struct stage *s = calloc(1, sizeof(*s));
+    if (!s)
+        return -ENOMEM;
+    s->layers = calloc(range.count, sizeof(*s->layers));
+    if (!s->layers) {
+        free(s);
+        return -ENOMEM;
+    }
+    s->config = config;
+    s->limits = *limits;
+    s->index = index;
+    s->first = range.first;
+    s->n_layers = range.count;
+    s->embed = index == 0;
+    s->head = index == n - 1;
+    *out = s;
+    return 0;
+}
+
+void stage_destroy(struct stage *s)
+{
+    if (!s)
+        return;
+    free(s->layers);
+    free(s);
+}
+
+/* Takes `rows * cols` elements of `bytes` each; the first error stays in *err. */
+static void *take(struct arena *a, int *err, size_t rows, size_t cols, size_t bytes)
+{
+    void *p = NULL;
+    size_t n;
+    if (*err)
+        return NULL;
+    *err = size_mul(&n, rows, cols);
+    if (!*err)
+        *err = size_mul(&n, n, bytes);
+    if (!*err)
+        *err = arena_alloc(a, &p, n);
+    return p;
+}
+
+static int layout_weights(struct stage *s, struct arena *a, size_t T)
+{
+    const struct model_config *c = s->config;
+    size_t qkv = (c->H + 2 * c->K) * c->D, C = c->C, F = c->F;
+    int err = 0;
+
+    if (s->embed || (s->head && c->tied))
+        s->table = take(a, &err, c->V, C, T);
+    for (int i = 0; i < s->n_layers; i++) {
+        struct layer *l = &s->layers[i];
+        l->attn_norm = take(a, &err, C, 1, T);
+        l->qkv = take(a, &err, qkv, C, T);
+        l->qkv_bias = c->attn_bias ? take(a, &err, qkv, 1, T) : NULL;
+        l->q_norm = c->qk_norm ? take(a, &err, c->D, 1, T) : NULL;
+        l->k_norm = c->qk_norm ? take(a, &err, c->D, 1, T) : NULL;
+        l->o = take(a, &err, C, c->H * c->D, T);
+        l->o_bias = c->o_bias ? take(a, &err, C, 1, T) : NULL;
+        l->mlp_norm = take(a, &err, C, 1, T);
+        l->gate_up = take(a, &err, 2 * F, C, T);
+        l->gate_up_bias = c->mlp_bias ? take(a, &err, 2 * F, 1, T) : NULL;
+        l->down = take(a, &err, C, F, T);
+        l->down_bias = c->mlp_bias ? take(a, &err, C, 1, T) : NULL;
+    }
+    if (s->head) {
+        s->out_norm = take(a, &err, C, 1, T);
+        s->head_w = c->tied ? s->table : take(a, &err, c->V, C, T);
+    }
+    return err;
+}
+
+static int layout_kv(struct stage *s, struct arena *a, size_t T)
+{
+    size_t block = s->config->K * KERNEL_KV_BLOCK * s->config->D;
+    int err = 0;
+    for (int i = 0; i < s->n_layers; i++) {
+        s->layers[i].k = take(a, &err, s->limits.kv_blocks, block, T);
+        s->layers[i].v = take(a, &err, s->limits.kv_blocks, block, T);
+    }
+    return err;
+}
+
+static int layout_workspace(struct stage *s, struct arena *a, size_t T)
+{
+    const struct model_config *c = s->config;
+    const struct batch_limits *m = &s->limits;
+    size_t R = m->rows, positions = (size_t)m->table_ld * KERNEL_KV_BLOCK;
+    size_t picked = m->score ? m->logit_rows : m->samples;
+    int err = 0;
+
+    s->pack = take(a, &err, batch_layout(m->rows, m->segs, m->samples, m->table_ld).total,
+                   1, sizeof(int32_t));
+    s->cos_sin = take(a, &err, positions, c->D, sizeof(float));
+    s->normed = take(a, &err, R, c->C, T);
+    s->qkv = take(a, &err, R, (c->H + 2 * c->K) * c->D, T);
+    s->attn = take(a, &err, R, c->H * c->D, T);
+    s->gate_up = take(a, &err, R, 2 * c->F, T);
+    s->act = take(a, &err, R, c->F, T);
+    if (s->embed || s->head)
+        s->tokens = take(a, &err, m->slots, 1, sizeof(int32_t));
+    if (!s->head)
+        return err;
+    s->picked = take(a, &err, picked, c->C, T);
+    s->logits = take(a, &err, m->logit_rows, c->V, sizeof(float));
+    s->logprob = m->score ? take(a, &err, R, 1, sizeof(float)) : NULL;
+    s->recent = take(a, &err, m->slots, KERNEL_RECENT, sizeof(int32_t));
+    s->bad = take(a, &err, 1, 1, sizeof(int32_t));
+    return err;
+}
+
+int stage_layout(struct stage *s, struct arena *arena, enum dtype dtype)
+{
+    size_t T = dtype_block_bytes(dtype);
+    size_t start = arena->used;
+    int err = layout_weights(s, arena, T);
+    s->bytes.weights = arena->used - start;
+    if (err)
+        return err;
+    start = arena->used;
+    err = layout_kv(s, arena, T);
+    s->bytes.kv = arena->used - start;
+    if (err)
+        return err;
+    start = arena->used;
+    err = layout_workspace(s, arena, T);
+    s->bytes.workspace = arena->used - start;
+    return err;
+}
+
+int stage_forward(struct stage *s, const struct batch *b, void *x)
+{
+    const struct kernel_ops *ops = s->ctx->ops;
+    struct kernel_rows rows = batch_rows(b, s->pack);
+
+    ops->upload(s->ctx, s->pack, b->pack, b->at.total * sizeof(*b->pack));
+    if (s->embed)
+        ops->embed_fwd(s->ctx, x, s->table, b->decode ? s->tokens : s->pack + b->at.tokens,
+                       b->decode ? s->pack + b->at.index : NULL, b->rows, (int)s->config->C);
+    for (int i = 0; i < s->n_layers; i++)
+        layer_forward(s, &s->layers[i], &rows, x);
+    if (s->head)
+        head_forward(s, b, x);
+    return kernel_error(s->ctx);
+}
