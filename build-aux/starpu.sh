@@ -8,6 +8,7 @@
 # Everything is made under a temporary name and renamed at the end, so an interrupted build
 # leaves nothing that looks installed.
 set -euo pipefail
+shopt -s inherit_errexit
 
 flavour=${1:?usage: starpu.sh cuda|cpu}
 cache=${PENSTOCK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/penstock}
@@ -37,7 +38,7 @@ step() {
 archive() {
     # shellcheck disable=SC2016 # The variable is apt's.
     apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
-        grep -v -i security | head -n 1
+        grep -v -i security | head -n 1 || true
 }
 
 # suites: where to look for StarPU 1.4, the wanted one first.
@@ -134,8 +135,7 @@ build() {
 # cuda_dir: the toolkit whose nvcc is found.
 cuda_dir() {
     local nvcc dir
-    nvcc=$(command -v nvcc || command -v "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc") ||
-        die "no nvcc found: put it on PATH or set CUDA_HOME"
+    nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc) || die "put nvcc on PATH"
     dir=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
     [ -f "$dir/include/cuda_runtime.h" ] || dir=/usr
     echo "$dir"
