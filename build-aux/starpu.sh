@@ -126,6 +126,7 @@ build() {
     step make make -j"$(nproc)" -C src
     step install make -C src install DESTDIR="$work/stage"
     step install-headers make install-data-am DESTDIR="$work/stage"
+    mkdir -p "$work/stage$prefix/share/starpu/perfmodels/sampling" # It warns if this is not there.
     rm -f "$work/stage$prefix"/lib/*.la # They would draw StarPU's own libraries into ours.
     rm -rf "$prefix"
     mv "$work/stage$prefix" "$prefix"

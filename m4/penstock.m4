@@ -113,6 +113,8 @@ AS_IF([test -n "$with_starpu"], [
 PKG_CHECK_MODULES([STARPU], [starpu-1.4 >= 1.4], [], [
     AC_MSG_ERROR([no StarPU >= 1.4 found by pkg-config: run ./bootstrap build, which builds it,
 or give --with-starpu=PREFIX])])
+dnl Its headers draw in those of CUDA, which do not compile without warnings.
+STARPU_CFLAGS=$(AS_ECHO(["$STARPU_CFLAGS"]) | sed 's/-I */-isystem /g')
 starpu_libdir=$($PKG_CONFIG --variable=libdir starpu-1.4)
 AS_CASE([$starpu_libdir], [/usr/lib*], [], [STARPU_RPATH="-R$starpu_libdir"])
 starpu_summary="$($PKG_CONFIG --modversion starpu-1.4) in $($PKG_CONFIG --variable=prefix starpu-1.4)"
