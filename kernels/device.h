@@ -20,6 +20,8 @@ struct device_info {
 };
 
 int device_count(void);
+/* Why device_count() is 0, for a message: "this machine has none". */
+const char *device_why_none(void);
 int device_query(struct device_info *info, int device);
 
 /* Cuts a GPU into n slices of equal multiprocessor count (CUDA green contexts, rounded down to what
@@ -30,6 +32,11 @@ struct device_slices;
 int device_slices_create(struct device_slices **out, int device, int n, void **streams,
                          int *sms);
 void device_slices_destroy(struct device_slices *slices);
+
+/* Makes a GPU the calling thread's current one, which is what NCCL looks at. *before is for
+ * device_leave; the other functions here leave the current GPU as it was. */
+int device_enter(int device, int *before);
+void device_leave(int before);
 
 /* high: highest priority (for links). */
 int device_stream_create(void **stream, int device, bool high);

@@ -36,20 +36,42 @@ extern const struct link_ops link_nccl, link_copy, link_host;
 const char *link_kind_name(enum link_kind kind);
 int link_kind_parse(enum link_kind *kind, const char *name);
 
-/* Creates and warms up the link. -EINVAL, one line, if the kind cannot join these lanes (nccl and a CPU
+/* Whether a kind can join two lanes in this build; if not, *why, unless NULL, says so in a few words. */
+bool link_can_join(enum link_kind kind, const struct lane *from, const struct lane *to,
+                   const char **why);
+/* What `auto` means between two lanes. */
+enum link_kind link_kind_pick(const struct lane *from, const struct lane *to);
+
+/* Creates and warms up the link. Staging buffers are allocated near the processor that the calling thread runs
+ * on: call it from a thread that is bound next to one of the lanes. -EINVAL, one line, if the kind cannot join these lanes (nccl and a CPU
  * lane). max_bytes: the largest transfer, for staging buffers. */
 int link_create(struct link **out, enum link_kind kind, struct lane *from, struct lane *to,
                 size_t max_bytes, bool backward);
 void link_destroy(struct link *l);
 
-/* Copies src (on `from`) to dst (on `to`). Between CPU lanes it is done at return. Otherwise it is enqueued, and
+/* Copies src (on `from`) to dst (on `to`); what produced src is complete. One call at a time per link. Between CPU lanes it is done at return. Otherwise it is enqueued, and
  * the stream `after` (a cudaStream_t, or NULL: wait here) waits for both sides. */
 int link_transfer(struct link *l, void *dst, const void *src, size_t bytes, void *after);
 
 /* Makes a transfer that hangs return (ncclCommAbort). */
 void link_abort(struct link *l);
 
-/* Median seconds of `repeats` transfers of `bytes` each, one after the other. */
+/* Median seconds of `repeats` transfers of `bytes` each, one after the other, seen from the host. */
 int link_measure(struct link *l, double *seconds, size_t bytes, int repeats);
+
+/* ---- For the kinds --------------------------------------------------------------------------- */
+
+/* A stream of the link on one GPU, and the event that says how far it is. */
+struct link_side {
+    int device;
+    void *stream, *event;
+};
+
+int link_side_create(struct link_side *s, int device);
+void link_side_destroy(struct link_side *s);
+/* Marks the work given to the stream so far. */
+int link_side_record(struct link_side *s);
+/* Makes `after` wait for the mark; NULL: waits here. */
+int link_side_finish(struct link_side *s, void *after);
 
 #endif

@@ -21,7 +21,8 @@ struct lane_spec {
 
 struct place;
 
-/* Loads the topology (HWLOC_XMLFILE is honoured by hwloc itself). */
+/* Loads the topology (HWLOC_XMLFILE is honoured by hwloc itself). Processors are those that the calling process may
+ * use, GPUs those that CUDA has, also if the topology describes another machine. */
 int place_open(struct place **out);
 void place_close(struct place *p);
 
@@ -40,5 +41,53 @@ int place_bind_thread(struct place *p, const struct lane_spec *spec);
 /* Moves the pages of a host buffer to the lane's NUMA node before first use; warns once if it cannot. */
 int place_bind_memory(struct place *p, const struct lane_spec *spec, void *buffer,
                       size_t bytes);
+
+/* How many GPUs place_parse can name, and why if there are none. */
+int place_gpus(const struct place *p);
+const char *place_why_none(const struct place *p);
+
+/* The processors that place_parse can name, near ones together. *cpus (*n) is freed by the caller. */
+int place_cpus(const struct place *p, int **cpus, int *n);
+
+/* "0-3+8" of cpus (n) in ascending order, with the separator `plus`; "..." ends what does not fit. */
+void place_cpus_text(char *text, size_t size, const int *cpus, int n, char plus);
+
+/* The NUMA node (OS number) that a lane belongs to; -1: several, or unknown. */
+int place_lane_node(struct place *p, const struct lane_spec *spec);
+
+/* What the topology says, for people. */
+struct place_node {
+    int index;        /* OS number */
+    size_t memory;    /* bytes */
+    int cpus;         /* usable ones */
+    char text[128];   /* of those, "0-3,8" */
+};
+
+struct place_gpu {
+    char name[64];    /* "" if unknown */
+    char pci[32];
+    int node;         /* OS number, -1 unknown */
+    int sms;          /* multiprocessors, 0 unknown */
+    size_t memory;    /* bytes, 0 unknown */
+};
+
+struct place_machine {
+    char name[128], cpu[128];   /* "" if unknown */
+    bool here;                  /* this machine, and not one from a file */
+    int packages, cores, processors;
+    size_t memory;              /* bytes */
+    struct place_node *nodes;   /* (n_nodes) */
+    int n_nodes;
+    struct place_gpu *gpus;     /* (n_gpus) */
+    int n_gpus;
+    double *nvlink;             /* (n_gpus, n_gpus) bytes per second; NULL: the topology does not say */
+};
+
+int place_describe(struct place *p, struct place_machine *m);
+void place_machine_free(struct place_machine *m);
+
+/* From here on place_parse names the processors and GPUs of the topology, whichever machine it describes: for a
+ * picture of it. */
+void place_imagine(struct place *p);
 
 #endif

@@ -1,0 +1,289 @@
+/* The machine: hwloc's topology, binding of threads and memory. */
+#include "runtime/place.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <hwloc/linux.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+
+struct place {
+    hwloc_topology_t topology;
+    hwloc_bitmap_t usable; /* processors */
+    bool here;             /* the topology is this machine's */
+    bool imagined;         /* place_imagine */
+    int gpus;
+
+    pthread_mutex_t lock;  /* of what follows: binding is called by every lane's thread */
+    char (*warned)[64];    /* (n_warned) lanes, or "" for the machine, that were warned of */
+    int n_warned;
+};
+
+static int no_memory(void)
+{
+    log_error("no memory for the machine's topology");
+    return -ENOMEM;
+}
+
+/* What the process may run on, as taskset shows it: a container's cpuset is in it. */
+static int read_affinity(hwloc_bitmap_t set)
+{
+    int err = EINVAL;
+
+    /* The kernel refuses a mask that is smaller than its own, whose size it does not tell. */
+    for (int cpus = 1024; err == EINVAL && cpus <= 1 << 20; cpus *= 2) {
+        cpu_set_t *mask = CPU_ALLOC((size_t)cpus);
+        size_t size = CPU_ALLOC_SIZE((size_t)cpus);
+        if (!mask)
+            return no_memory();
+        err = sched_getaffinity(0, size, mask) ? errno : 0;
+        for (int i = 0; !err && i < cpus; i++)
+            if (CPU_ISSET_S((size_t)i, size, mask))
+                hwloc_bitmap_set(set, (unsigned)i);
+        CPU_FREE(mask);
+    }
+    if (err)
+        log_error("the system does not say which processors may be used: %s", strerror(err));
+    return -err;
+}
+
+/* GPUs and the like are found by the PCI bus alone: hwloc's own use of the drivers would start them
+ * too early, and some of them are slow. */
+static void leave_out_drivers(hwloc_topology_t t)
+{
+    static const char *const components[] = {"cuda", "nvml", "opencl",
+                                             "gl",   "rsmi", "levelzero"};
+    for (size_t i = 0; i < ARRAY_LEN(components); i++)
+        hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                      components[i]);
+}
+
+static int load_topology(struct place *p)
+{
+    const char *file = getenv("HWLOC_XMLFILE");
+
+    if (hwloc_topology_init(&p->topology)) {
+        p->topology = NULL;
+        return no_memory();
+    }
+    leave_out_drivers(p->topology);
+    hwloc_topology_set_io_types_filter(p->topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    errno = 0;
+    if (hwloc_topology_load(p->topology)) {
+        log_error("hwloc cannot read %s: %s", file ? file : "this machine",
+                  errno ? strerror(errno) : "not a topology");
+        return errno ? -errno : -EINVAL;
+    }
+    p->here = hwloc_topology_is_thissystem(p->topology);
+    return 0;
+}
+
+int place_open(struct place **out)
+{
+    struct place *p = calloc(1, sizeof(*p));
+
+    if (!p)
+        return no_memory();
+    pthread_mutex_init(&p->lock, NULL);
+    p->gpus = device_count();
+    p->usable = hwloc_bitmap_alloc();
+    int err = p->usable ? read_affinity(p->usable) : no_memory();
+    if (!err)
+        err = load_topology(p);
+    if (err) {
+        place_close(p);
+        return err;
+    }
+    *out = p;
+    return 0;
+}
+
+void place_close(struct place *p)
+{
+    if (!p)
+        return;
+    if (p->topology)
+        hwloc_topology_destroy(p->topology);
+    hwloc_bitmap_free(p->usable);
+    pthread_mutex_destroy(&p->lock);
+    free(p->warned);
+    free(p);
+}
+
+int place_gpus(const struct place *p)
+{
+    return p->gpus;
+}
+
+const char *place_why_none(const struct place *p)
+{
+    return p->imagined ? "this topology has none" : device_why_none();
+}
+
+/* Adds a processor to the list that place_cpus makes. */
+static void add_cpu(int *cpus, int *n, hwloc_bitmap_t rest, unsigned cpu)
+{
+    if (!hwloc_bitmap_isset(rest, cpu))
+        return;
+    hwloc_bitmap_clr(rest, cpu);
+    cpus[(*n)++] = (int)cpu;
+}
+
+int place_cpus(const struct place *p, int **cpus, int *n)
+{
+    int count = hwloc_bitmap_weight(p->usable), found = 0;
+    int *list = malloc((size_t)(count > 0 ? count : 1) * sizeof(*list));
+    hwloc_bitmap_t rest = hwloc_bitmap_dup(p->usable);
+    hwloc_obj_t pu = NULL;
+    unsigned cpu;
+
+    if (!list || !rest) {
+        free(list);
+        hwloc_bitmap_free(rest);
+        return no_memory();
+    }
+    /* hwloc's own order keeps neighbours together; processors that it does not show come last. */
+    while ((pu = hwloc_get_next_obj_by_type(p->topology, HWLOC_OBJ_PU, pu)))
+        add_cpu(list, &found, rest, pu->os_index);
+    hwloc_bitmap_foreach_begin(cpu, rest)
+        list[found++] = (int)cpu;
+    hwloc_bitmap_foreach_end();
+    hwloc_bitmap_free(rest);
+    *cpus = list;
+    *n = found;
+    return 0;
+}
+
+/* ---- Where lanes lie -------------------------------------------------------------------------- */
+
+/* The processors near a PCI device, into set. */
+static void pci_cpus(const struct place *p, const char *pci, hwloc_bitmap_t set)
+{
+    char path[128];
+    hwloc_obj_t obj = hwloc_get_pcidev_by_busidstring(p->topology, pci);
+
+    hwloc_bitmap_zero(set);
+    if (obj)
+        obj = hwloc_get_non_io_ancestor_obj(p->topology, obj);
+    if (obj) {
+        hwloc_bitmap_copy(set, obj->cpuset);
+        return;
+    }
+    /* hwloc built without PCI support: the kernel knows as well. */
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.31s/local_cpus", pci);
+    if (p->here && hwloc_linux_read_path_as_cpumask(path, set))
+        hwloc_bitmap_zero(set);
+}
+
+/* The processors of a lane, or near its GPU; none if that is unknown. */
+static void lane_cpus(const struct place *p, const struct lane_spec *spec, hwloc_bitmap_t set)
+{
+    struct device_info info;
+
+    hwloc_bitmap_zero(set);
+    for (int i = 0; i < spec->n_cpus; i++)
+        hwloc_bitmap_set(set, (unsigned)spec->cpus[i]);
+    if (spec->kind == LANE_CUDA && p->here && !device_query(&info, spec->device))
+        pci_cpus(p, info.pci, set);
+}
+
+/* Whether this is the first warning about a lane, or about the machine if name is "". */
+static bool first_warning(struct place *p, const char *name)
+{
+    bool first = true;
+
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < p->n_warned && first; i++)
+        first = strcmp(p->warned[i], name) != 0;
+    char(*warned)[64] =
+        first ? realloc(p->warned, ((size_t)p->n_warned + 1) * sizeof(*warned)) : NULL;
+    if (warned) {
+        p->warned = warned;
+        snprintf(warned[p->n_warned++], sizeof(*warned), "%s", name);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return first;
+}
+
+/* Whether there is anything to bind to; warns if not. */
+static bool can_bind(struct place *p)
+{
+    if (!p->here && first_warning(p, ""))
+        log_warn("HWLOC_XMLFILE describes another machine: threads and buffers are not bound");
+    return p->here;
+}
+
+int place_bind_thread(struct place *p, const struct lane_spec *spec)
+{
+    hwloc_bitmap_t set;
+    const char *why = NULL;
+
+    if (!can_bind(p))
+        return 0;
+    set = hwloc_bitmap_alloc();
+    if (!set)
+        return no_memory();
+    lane_cpus(p, spec, set);
+    if (spec->kind == LANE_CPU)
+        hwloc_bitmap_only(set, (unsigned)spec->cpus[0]);
+    hwloc_bitmap_and(set, set, p->usable);
+    if (hwloc_bitmap_iszero(set))
+        why = "no usable processor is known to be near it";
+    else if (hwloc_set_cpubind(p->topology, set, HWLOC_CPUBIND_THREAD))
+        why = strerror(errno);
+    hwloc_bitmap_free(set);
+    if (why && first_warning(p, spec->name))
+        log_warn("lane %s: its threads are not bound: %s", spec->name, why);
+    return 0;
+}
+
+int place_bind_memory(struct place *p, const struct lane_spec *spec, void *buffer,
+                      size_t bytes)
+{
+    hwloc_bitmap_t set;
+
+    if (!can_bind(p) || hwloc_get_nbobjs_by_type(p->topology, HWLOC_OBJ_NUMANODE) < 2)
+        return 0;
+    set = hwloc_bitmap_alloc();
+    if (!set)
+        return no_memory();
+    lane_cpus(p, spec, set);
+    if (!hwloc_bitmap_iszero(set) && bytes &&
+        hwloc_set_area_membind(p->topology, buffer, bytes, set, HWLOC_MEMBIND_BIND,
+                               HWLOC_MEMBIND_MIGRATE) &&
+        first_warning(p, spec->name))
+        log_warn("lane %s: its memory is not bound: %s", spec->name, strerror(errno));
+    hwloc_bitmap_free(set);
+    return 0;
+}
+
+/* The node that all of set belongs to, -1 if it is several or none. */
+static int node_of(const struct place *p, hwloc_const_bitmap_t set)
+{
+    hwloc_obj_t node = NULL;
+
+    if (hwloc_bitmap_iszero(set))
+        return -1;
+    while ((node = hwloc_get_next_obj_by_type(p->topology, HWLOC_OBJ_NUMANODE, node)))
+        if (hwloc_bitmap_isincluded(set, node->cpuset))
+            return (int)node->os_index;
+    return -1;
+}
+
+int place_lane_node(struct place *p, const struct lane_spec *spec)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    int node = -1;
+
+    if (!set)
+        return -1;
+    lane_cpus(p, spec, set);
+    node = node_of(p, set);
+    hwloc_bitmap_free(set);
+    return node;
+}
