@@ -1,5 +1,4 @@
 /* Element types, checked sizes, the log and the clock. */
-#define _GNU_SOURCE
 #include "kernels/base.h"
 
 #include <errno.h>

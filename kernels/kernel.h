@@ -80,6 +80,9 @@ struct kernel_sample_row {
 struct kernel_ops {
     const char *name;
 
+    /* What kernel_destroy calls. */
+    void (*destroy)(struct kernel_ctx *ctx);
+
     /* Memory. alloc logs and returns -ENOMEM when it does not fit; upload and download are ordered
      * with the kernels and complete at sync (CPU: at return); host memory must live until then.
      * upload_f32 converts n floats of host memory to T and may return before dst is complete but

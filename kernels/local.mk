@@ -1,9 +1,36 @@
 # Sources of kernels/, one a line, headers too.
 libpenstock_core_la_SOURCES += \
-	%D%/base.h
+	%D%/arena.c \
+	%D%/arena.h \
+	%D%/attn_cpu.c \
+	%D%/base.c \
+	%D%/base.h \
+	%D%/cpu.c \
+	%D%/cpu.h \
+	%D%/device.h \
+	%D%/embed_cpu.c \
+	%D%/gemm_cpu.c \
+	%D%/kernel.c \
+	%D%/kernel.h \
+	%D%/loss_cpu.c \
+	%D%/norm_cpu.c \
+	%D%/pool.c \
+	%D%/pool.h \
+	%D%/rope_cpu.c \
+	%D%/sample.h \
+	%D%/sample_cpu.c \
+	%D%/swiglu_cpu.c \
+	%D%/vec.c \
+	%D%/vec.h \
+	%D%/vec_avx2.c \
+	%D%/vec_avx512.c \
+	%D%/vec_base.c \
+	%D%/vec_body.h
 
 if HAVE_CUDA
-libpenstock_core_la_SOURCES +=
+libpenstock_core_la_SOURCES += \
+	%D%/none.c
 else
-libpenstock_core_la_SOURCES +=
+libpenstock_core_la_SOURCES += \
+	%D%/none.c
 endif

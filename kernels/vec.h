@@ -1,0 +1,75 @@
+/* The inner loops of the CPU kernels, written once with vector extensions (vec_body.h) and compiled
+ * for three kinds of processor; vec_select picks one at run time. Results are the same for every
+ * way of cutting the work: an element is always summed in the same order. */
+#ifndef PENSTOCK_VEC_H
+#define PENSTOCK_VEC_H
+
+#include "kernels/base.h"
+
+/* Processors other than x86-64 have the portable loops alone. */
+#if defined(__x86_64__)
+#define VEC_HAVE_X86 1
+#else
+#define VEC_HAVE_X86 0
+#endif
+
+/* exp(x) for |x| below 87 within 1 ulp. x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 q(r)
+ * where q is the minimax polynomial of degree 4, found by Remez's exchange for the relative error,
+ * which is 3.1e-9. VEC_EXP_ROUND is 1.5 * 2^23: adding it rounds to an integer, which then stands in
+ * the low bits. ln 2 is split in two so that n * VEC_LN2_HIGH is exact. */
+#define VEC_LOG2E     1.44269504f
+#define VEC_EXP_ROUND 12582912.0f
+#define VEC_LN2_HIGH  0.693359375f
+#define VEC_LN2_LOW   -2.12194440e-4f
+#define VEC_EXP_C2    0x1.fffffcp-2f
+#define VEC_EXP_C3    0x1.555492p-3f
+#define VEC_EXP_C4    0x1.5558f2p-5f
+#define VEC_EXP_C5    0x1.1239e2p-7f
+#define VEC_EXP_C6    0x1.6a2434p-10f
+#define VEC_EXP_MIN   -87.0f
+#define VEC_EXP_MAX   88.0f
+
+/* Weights of sampling are integers, so that their sum has no order: 2^40 exp(..), truncated. */
+#define VEC_MASS_ONE 0x1p40f
+
+struct vec_ops {
+    const char *name;
+
+    /* y[r][j] = x[r] . w[j]: y (rows, n), x (rows, k), w (n, k) with row strides ldy, ldx, k. */
+    void (*dots)(float *y, size_t ldy, const float *x, size_t ldx, const float *w,
+                 int rows, int n, int k);
+
+    /* o[r] += sum over t of p[r][t] v[t]: o (rows, d), p (rows, n), v (n, d); d % 8 == 0. */
+    void (*sums)(float *o, size_t ldo, const float *p, size_t ldp, const float *v,
+                 int rows, int n, int d);
+
+    /* Largest of x (n); *nan is set if one is not a number, and left alone otherwise. */
+    float (*max)(const float *x, size_t n, bool *nan);
+
+    /* x[i] = exp(x[i] - max), x (n); the sum of them. */
+    float (*exp_sum)(float *x, size_t n, float max);
+
+    /* The same sum in double, x is left alone. */
+    double (*exp_total)(const float *x, size_t n, float max);
+
+    /* m[i] = exp((x[i] - max) * scale) * VEC_MASS_ONE, truncated; x[i] <= max, m and x (n). Every
+     * rounding is that of fmaf, so all kinds of processor, and the GPU, agree to the bit. */
+    void (*masses)(int64_t *m, const float *x, size_t n, float max, float scale);
+
+    /* y = gate / (1 + exp(-gate)) * up, all (n). */
+    void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
+
+    /* Sum of squares of x (n). */
+    float (*squares)(const float *x, size_t n);
+
+    /* y = x * scale * w, all (n); y may be x. */
+    void (*scale)(float *y, const float *x, const float *w, float scale, size_t n);
+};
+
+extern const struct vec_ops vec_base, vec_avx2, vec_avx512;
+
+/* The loops for this processor; vec_list ends with NULL and has all that it can run. */
+const struct vec_ops *vec_select(void);
+const struct vec_ops *const *vec_list(void);
+
+#endif
