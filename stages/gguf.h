@@ -5,8 +5,19 @@
 #include "kernels/base.h"
 
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32,
-    GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
     GGUF_TYPE_COUNT
 };
 
@@ -17,16 +28,16 @@ struct gguf_str {
 
 struct gguf_kv {
     struct gguf_str key;
-    enum gguf_type type;  /* of the value, or of the items of an array */
+    enum gguf_type type; /* of the value, or of the items of an array */
     bool array;
-    size_t count;         /* items; 1 for a scalar */
-    const uint8_t *data;  /* first item */
+    size_t count;        /* items; 1 for a scalar */
+    const uint8_t *data; /* first item */
 };
 
 struct gguf_tensor {
     struct gguf_str name;
     int n_dims;
-    size_t dims[4];      /* file order: dims[0] is the fastest */
+    size_t dims[4]; /* file order: dims[0] is the fastest */
     enum dtype dtype;
     const uint8_t *data;
     size_t bytes;

@@ -47,17 +47,18 @@ struct model_config {
     size_t V, C, L, H, K, D, F;
     size_t max_positions; /* the longest context the model was made for */
     float norm_eps;
-    bool tied;            /* HEAD is EMBED */
+    bool tied; /* HEAD is EMBED */
     bool attn_bias, o_bias, mlp_bias, qk_norm;
     struct {
         enum model_rope kind;
         double theta, factor;
         double low_freq_factor, high_freq_factor; /* llama3 */
-        double beta_fast, beta_slow, attention_factor; /* yarn; attention_factor 0: by factor */
-        double mscale, mscale_all_dim;                 /* yarn, 0 if absent */
-        bool truncate;                                 /* yarn: round the correction range */
-        double original_positions; /* llama3, yarn */
-        const float *factors;      /* (D / 2) divisors of the frequencies (GGUF rope_freqs) or NULL */
+        double beta_fast, beta_slow;              /* yarn */
+        double attention_factor;                  /* yarn, 0: follows from factor */
+        double mscale, mscale_all_dim;            /* yarn, 0: absent */
+        bool truncate;                            /* yarn: round the correction range */
+        double original_positions;                /* llama3, yarn */
+        const float *factors; /* (D / 2) divisors of the frequencies, or NULL */
     } rope;
     int n_eos;
     int32_t eos[MODEL_MAX_EOS];
@@ -70,7 +71,7 @@ struct safetensors_set;
 /* A weight's place in a file. */
 struct model_tensor {
     enum dtype dtype;
-    size_t rows, cols; /* cols 1 for a vector */
+    size_t rows, cols;   /* cols 1 for a vector */
     const uint8_t *data; /* rows * cols elements, row-major; NULL: the model has none */
     int permute_heads;   /* GGUF's interleaved q/k rows of that many heads; 0: none */
     char name[128];      /* as in the file, for messages */
@@ -78,11 +79,14 @@ struct model_tensor {
 
 struct model {
     struct model_config config;
-    char *path;               /* as given */
-    char *dir;                /* Hugging Face folder, or NULL */
-    struct gguf *gguf;        /* GGUF file, or NULL */
+    char *path;                    /* as given */
+    char *dir;                     /* Hugging Face folder, or NULL */
+    struct gguf *gguf;             /* GGUF file, or NULL */
     struct safetensors_set *files; /* safetensors of a folder, or NULL */
-    struct model_tensor *tensors; /* (MODEL_WEIGHT_COUNT * max(L, 1)), see model_tensor() */
+    struct model_tensor *tensors;  /* (L, MODEL_WEIGHT_COUNT), see model_tensor() */
+    float *rope_factors;           /* owns config.rope.factors */
+    bool random;                   /* weights are drawn when read: tensors have no data */
+    uint64_t seed;
 };
 
 /* Opens a Hugging Face folder or a GGUF file: reads the configuration, maps the weights, and checks that
@@ -96,7 +100,11 @@ void model_close(struct model *m);
  * norms 1; biases 0). For benchmarks and tests. */
 int model_random(struct model **out, const struct model_config *config, uint64_t seed);
 
-/* The weight's place; data NULL if the model has none. HEAD of a tied model is EMBED. */
+/* Sizes by name, for model_random: "smollm2-135m", "llama-1b", "llama-8b". -EINVAL and one line for
+ * another name. */
+int model_shape(struct model_config *c, const char *name);
+
+/* The weight's place; data NULL if the model has none, or is random. HEAD of a tied model is EMBED. */
 const struct model_tensor *model_tensor(const struct model *m, enum model_weight weight,
                                         size_t layer);
 bool model_has(const struct model *m, enum model_weight weight, size_t layer);
