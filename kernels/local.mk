@@ -29,8 +29,10 @@ libpenstock_core_la_SOURCES += \
 
 if HAVE_CUDA
 libpenstock_core_la_SOURCES += \
+	%D%/device_cuda.cu \
 	%D%/none.c
 else
 libpenstock_core_la_SOURCES += \
+	%D%/device_none.c \
 	%D%/none.c
 endif
