@@ -56,7 +56,7 @@ suites() {
 apt() {
     local dir=$work/apt-${1%:*} keys
     mkdir -p "$dir"/{lists,archives}/partial
-    for keys in /usr/share/keyrings/{debian,ubuntu}-archive-keyring.gpg; do
+    for keys in /usr/share/keyrings/{debian,ubuntu}-archive-keyring.{gpg,pgp}; do
         [ -f "$keys" ] && break
     done
     echo "deb-src [signed-by=$keys] $mirror ${1%:*} ${1#*:}" >"$dir/sources.list"
@@ -83,7 +83,7 @@ fetch() {
         "$cache/log/starpu-apt.log): build it yourself, give configure --with-starpu=PREFIX"
     say "fetching StarPU $version from ${suite%:*}"
     mkdir "$work/source"
-    (cd "$work" && step fetch apt "$suite" --download-only source starpu)
+    (cd "$work" && step fetch apt "$suite" --download-only --tar-only source starpu)
     tarball=$(echo "$work"/starpu_"$version"*.orig.tar.*)
     step unpack tar -C "$work/source" --strip-components=1 -xf "${tarball%% *}"
     echo "$version" >"$work/version"
