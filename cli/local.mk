@@ -1,3 +1,15 @@
 # Sources of penstock(1), one a line, headers too.
 penstock_SOURCES += \
-	%D%/main.c
+	%D%/main.c \
+	%D%/cmd.h \
+	%D%/options.c \
+	%D%/options.h \
+	%D%/progress.c \
+	%D%/progress.h \
+	%D%/prompts.c \
+	%D%/prompts.h \
+	%D%/report.c \
+	%D%/report.h \
+	%D%/run.c \
+	%D%/score.c \
+	%D%/tokenize.c

@@ -1,10 +1,55 @@
-/* penstock(1): prints the version. */
-#include "config.h"
-
+/* penstock(1): finds the sub-command. */
 #include <stdio.h>
+#include <string.h>
 
-int main(void)
+#include "cli/cmd.h"
+#include "runtime/penstock.h"
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *what;
+} commands[] = {
+    {"run", cmd_run, "generate text with a model cut into stages"},
+    {"score", cmd_score, "log-likelihood and perplexity of a text"},
+    {"tokenize", cmd_tokenize, "text to token ids and back"},
+    {"topo", cmd_topo, "the machine, its lanes and the links between them"},
+    {"schedule", cmd_schedule, "make, check, simulate and draw schedules"},
+};
+
+static void usage(FILE *f)
 {
-    puts(PACKAGE_STRING);
-    return 0;
+    fprintf(f, "usage: penstock COMMAND [flags]\n\n");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].what);
+    fprintf(f,
+            "\npenstock COMMAND --help tells a command's flags; penstock --version the "
+            "version.\n");
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : NULL;
+
+    if (!name) {
+        usage(stderr);
+        return 1;
+    }
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+        usage(stdout);
+        return 0;
+    }
+    if (!strcmp(name, "--version")) {
+        printf("penstock %s\n", penstock_version());
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+        if (!strcmp(name, commands[i].name)) {
+            static char title[32];
+            snprintf(title, sizeof(title), "penstock %s", name);
+            argv[1] = title;
+            return commands[i].run(argc - 1, argv + 1);
+        }
+    fprintf(stderr, "penstock: error: no command %s: see penstock --help\n", name);
+    return 1;
 }

@@ -10,7 +10,22 @@ libpenstock_core_la_SOURCES += \
 	%D%/place.c \
 	%D%/place.h \
 	%D%/place_parse.c \
-	%D%/version.c
+	%D%/batcher.c \
+	%D%/batcher.h \
+	%D%/engine.c \
+	%D%/engine.h \
+	%D%/events.c \
+	%D%/events.h \
+	%D%/generate.c \
+	%D%/score.c \
+	%D%/session.c \
+	%D%/session.h \
+	%D%/step.c \
+	%D%/task.c \
+	%D%/task.h \
+	%D%/text.c \
+	%D%/version.c \
+	%D%/watch.c
 include_HEADERS += \
 	%D%/penstock.h
 

@@ -16,16 +16,17 @@ extern "C" {
 
 const char *penstock_version(void);
 
-/* quiet: errors only. */
-void penstock_set_verbosity(int level); /* 0 errors, 1 warnings (default), 2 info, 3 debug */
+/* 0 errors, 1 warnings (default), 2 information, 3 debug. */
+void penstock_set_verbosity(int level);
 
 /* ---- Text and ids, without lanes ------------------------------------------------------------- */
 
 struct penstock_text; /* a model's tokenizer and chat form */
 
-/* -ENOENT, with a line, if the model has no tokenizer. */
 int penstock_text_open(struct penstock_text **out, const char *model);
 void penstock_text_close(struct penstock_text *t);
+/* Whether the model has a tokenizer; without one the functions below say so and return -ENOENT. */
+bool penstock_text_known(const struct penstock_text *t);
 /* special: recognise special tokens in the text; bos: put the sequence start before it if the model wants one.
  * *ids (*n) is freed by the caller. */
 int penstock_encode(struct penstock_text *t, int32_t **ids, size_t *n, const char *text,
@@ -36,6 +37,16 @@ int penstock_decode(struct penstock_text *t, char **text, size_t *len, const int
 /* The user's text in the model's chat form, opened for the answer; system NULL: the model's own default. */
 int penstock_chat(struct penstock_text *t, char **prompt, const char *system,
                   const char *user);
+
+/* Decodes a stream of ids as they come. next returns the bytes that are certain now (whole UTF-8
+ * characters), flush what is left; all of them together equal penstock_decode without special tokens.
+ * *text is valid until the next call. */
+struct penstock_stream;
+int penstock_stream_open(struct penstock_stream **out, const struct penstock_text *t);
+void penstock_stream_close(struct penstock_stream *s);
+int penstock_stream_next(struct penstock_stream *s, int32_t id, const char **text,
+                         size_t *len);
+int penstock_stream_flush(struct penstock_stream *s, const char **text, size_t *len);
 
 /* ---- A model on lanes --------------------------------------------------------------------------- */
 
@@ -74,6 +85,8 @@ struct penstock_generate {
     struct penstock_sampling sampling;
     /* A token of a sequence, in the sequence's own order; NULL: none. Returning non-zero ends the run. */
     int (*on_token)(void *user, int sequence, int32_t token);
+    /* A sequence will get no more tokens; NULL: none. */
+    void (*on_end)(void *user, int sequence);
     void *user;
 };
 
@@ -133,9 +146,16 @@ int penstock_score(struct penstock_score_report *report,
                    const struct penstock_score *work);
 void penstock_score_report_free(struct penstock_score_report *report);
 
-/* Vocabulary size, eos ids (*n_eos), bos (-1: none), the longest context. Any pointer may be NULL. */
-int penstock_model_query(const char *model, size_t *vocabulary, int32_t eos[16], int *n_eos,
-                         int32_t *bos, size_t *max_context);
+/* What a model's configuration says of it. */
+struct penstock_model_info {
+    char arch[16];
+    size_t vocabulary, layers, hidden, max_context;
+    int32_t eos[16];
+    int n_eos;
+    int32_t bos; /* -1: none */
+};
+
+int penstock_model_query(const char *model, struct penstock_model_info *info);
 
 /* ---- The machine --------------------------------------------------------------------------------- */
 

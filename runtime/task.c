@@ -182,6 +182,7 @@ static int set_uses(struct starpu_task *s, const struct task_use *uses, int n)
         if (!s->dyn_handles || !s->dyn_modes)
             return -ENOMEM;
     }
+    s->cl = &codelet; /* the macros below look at it */
     s->nbuffers = n;
     for (int i = 0; i < n; i++) {
         enum starpu_data_access_mode mode = STARPU_R;
@@ -201,7 +202,6 @@ int task_submit(struct task *t, const struct task_use *uses, int n)
             starpu_task_destroy(s);
         return -ENOMEM;
     }
-    s->cl = &codelet;
     s->cl_arg = t;
     s->name = t->name;
     s->callback_func = on_done;
@@ -213,7 +213,8 @@ int task_submit(struct task *t, const struct task_use *uses, int n)
         s->workerorder = ++worker_line[t->worker];
     int err = starpu_task_submit(s);
     if (err) {
-        log_error("StarPU refuses task %s on worker %d: error %d", t->name, t->worker, err);
+        log_error("StarPU refuses task %s on worker %d: error %d", t->name, t->worker,
+                  err);
         s->destroy = 0;
         starpu_task_destroy(s);
         return -EIO;
@@ -253,7 +254,8 @@ static void call_done(struct task *t)
     pthread_mutex_unlock(&all->lock);
 }
 
-int task_call_all(const int *workers, int n, int (*fn)(void *arg), void *args, size_t stride)
+int task_call_all(const int *workers, int n, int (*fn)(void *arg), void *args,
+                  size_t stride)
 {
     struct calls all = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, n};
     struct call *calls = calloc(n, sizeof(*calls));
@@ -262,9 +264,14 @@ int task_call_all(const int *workers, int n, int (*fn)(void *arg), void *args, s
         return -ENOMEM;
     for (int i = 0; i < n; i++) {
         calls[i] = (struct call){
-            .task = {.run = call_run, .done = call_done, .name = "call",
-                     .worker = workers[i], .ordered = true},
-            .fn = fn, .arg = (char *)args + i * stride, .all = &all,
+            .task = {.run = call_run,
+                     .done = call_done,
+                     .name = "call",
+                     .worker = workers[i],
+                     .ordered = true},
+            .fn = fn,
+            .arg = (char *)args + i * stride,
+            .all = &all,
         };
         int refused = task_submit(&calls[i].task, NULL, 0);
         if (refused) {

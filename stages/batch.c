@@ -12,7 +12,8 @@ struct batch_layout batch_layout(int rows, int segs, int samples, int table_ld)
     at.seg_row = n, n += segs + 1;
     at.table = n, n += (size_t)segs * table_ld;
     at.sample_index = n, n += samples;
-    at.sample = n, n += (size_t)samples * (sizeof(struct kernel_sample_row) / sizeof(int32_t));
+    at.sample = n,
+    n += (size_t)samples * (sizeof(struct kernel_sample_row) / sizeof(int32_t));
     at.target = n, n += rows;
     at.total = n;
     return at;

@@ -11,37 +11,39 @@ enum batch_goal { BATCH_NONE, BATCH_SAMPLE, BATCH_SCORE };
 
 /* Sizes for which lanes are laid out: the most that any micro-batch of a run has. */
 struct batch_limits {
-    int rows;     /* R */
-    int segs;     /* S */
-    int samples;  /* N */
-    int table_ld; /* B: KV blocks of the longest sequence */
-    int slots;    /* sequences of the run: one token and one history each */
-    int kv_blocks;   /* of all sequences together */
-    int logit_rows;  /* rows whose logits are held at once */
+    int rows;       /* R */
+    int segs;       /* S */
+    int samples;    /* N */
+    int table_ld;   /* B: KV blocks of the longest sequence */
+    int slots;      /* sequences of the run: one token and one history each */
+    int kv_blocks;  /* of all sequences together */
+    int logit_rows; /* rows whose logits are held at once */
     bool score;
 };
 
 /* Offsets, in int32, of the arrays in a batch's pack. */
 struct batch_layout {
-    size_t tokens, index, pos, row_seg, seg_row, table, sample_index, sample, target, total;
+    size_t tokens, index, pos, row_seg, seg_row, table, sample_index, sample, target,
+        total;
 };
 
 struct batch {
     enum batch_goal goal;
-    bool decode;           /* tokens come from the first stage's slots, not from the pack */
+    bool decode; /* tokens come from the first stage's slots, not from the pack */
     int rows, segs, samples, max_rows, max_len, table_ld;
     int slot_first, slot_count; /* slots of its sequences, consecutive */
-    int group_first, group_count; /* groups of sequences that decode together, consecutive */
+    int group_first,
+        group_count; /* groups of sequences that decode together, consecutive */
     struct batch_layout at;
     int32_t *pack;         /* (at.total), page-locked where there is a GPU; borrowed */
     const int32_t *recent; /* (samples, KERNEL_RECENT) history to start from, or NULL */
     struct kernel_sampling sampling;
 
     /* Results on the host, written by the last stage; complete when its task is. Borrowed. */
-    int32_t *drawn;  /* (slot_count) tokens of slot_first .. */
-    int32_t *bad;    /* (1) non-zero: a row without a finite logit */
-    float *logprob;  /* (rows) BATCH_SCORE */
-    float *logits;   /* (rows, V) BATCH_SCORE, or NULL */
+    int32_t *drawn; /* (slot_count) tokens of slot_first .. */
+    int32_t *bad;   /* (1) non-zero: a row without a finite logit */
+    float *logprob; /* (rows) BATCH_SCORE */
+    float *logits;  /* (rows, V) BATCH_SCORE, or NULL */
 };
 
 /* Offsets for a batch of these sizes; its pack has at.total integers. */

@@ -32,13 +32,14 @@ static void mlp(struct stage *s, struct layer *l, int R, void *x)
     int C = (int)s->config->C, F = (int)s->config->F;
 
     k->norm_fwd(s->ctx, s->normed, x, l->mlp_norm, s->config->norm_eps, R, 1, C, C, C);
-    k->gemm_fwd(s->ctx, s->gate_up, s->normed, l->gate_up, l->gate_up_bias, false, R, 2 * F,
-                C);
+    k->gemm_fwd(s->ctx, s->gate_up, s->normed, l->gate_up, l->gate_up_bias, false, R,
+                2 * F, C);
     k->swiglu_fwd(s->ctx, s->act, s->gate_up, R, F);
     k->gemm_fwd(s->ctx, x, s->act, l->down, l->down_bias, true, R, C, F);
 }
 
-void layer_forward(struct stage *s, struct layer *l, const struct kernel_rows *rows, void *x)
+void layer_forward(struct stage *s, struct layer *l, const struct kernel_rows *rows,
+                   void *x)
 {
     attention(s, l, rows, x);
     mlp(s, l, rows->rows, x);

@@ -19,7 +19,8 @@ struct loader {
 
 /* Copies a whole weight to dst, `offset` elements from its start; nothing once an error has occurred. A weight
  * that the model lacks is left zero (a bias of one of several joined matrices). */
-static void load(struct loader *l, void *dst, size_t offset, enum model_weight w, size_t layer)
+static void load(struct loader *l, void *dst, size_t offset, enum model_weight w,
+                 size_t layer)
 {
     size_t rows, cols, T = dtype_block_bytes(l->ctx->dtype);
     uint8_t *to = (uint8_t *)dst + offset * T;
@@ -82,7 +83,8 @@ static int load_rope(struct loader *l)
     return kernel_error(l->ctx);
 }
 
-int stage_load(struct stage *s, struct kernel_ctx *ctx, const struct model *m, size_t *done)
+int stage_load(struct stage *s, struct kernel_ctx *ctx, const struct model *m,
+               size_t *done)
 {
     struct loader l = {.s = s, .ctx = ctx, .m = m, .done = done, .bytes = STAGING_BYTES};
 
@@ -113,10 +115,10 @@ size_t stage_weight_count(const struct stage *s)
     size_t n = 0, rows, cols;
     for (int w = 0; w < MODEL_WEIGHT_COUNT; w++) {
         bool inner = w != MODEL_EMBED && w != MODEL_OUT_NORM && w != MODEL_HEAD;
-        size_t times = inner                  ? (size_t)s->n_layers
-                       : w == MODEL_EMBED     ? s->embed || (s->head && s->config->tied)
+        size_t times = inner                 ? (size_t)s->n_layers
+                       : w == MODEL_EMBED    ? s->embed || (s->head && s->config->tied)
                        : w == MODEL_OUT_NORM ? s->head
-                                              : s->head && !s->config->tied;
+                                             : s->head && !s->config->tied;
         if (!times || (w != MODEL_HEAD && !model_weight_wanted(s->config, w)))
             continue;
         model_weight_shape(s->config, w, &rows, &cols);

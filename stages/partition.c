@@ -93,8 +93,8 @@ static int parse_list(double *out, int n, const char *list, const char *flag, bo
         char *end;
         out[i] = strtod(s, &end);
         bool last = i == n - 1;
-        if (end == s || !(out[i] > 0) || out[i] > 1e6 || (whole && out[i] != floor(out[i])) ||
-            *end != (last ? '\0' : ',')) {
+        if (end == s || !(out[i] > 0) || out[i] > 1e6 ||
+            (whole && out[i] != floor(out[i])) || *end != (last ? '\0' : ',')) {
             log_error("%s %s: expected %d positive %s, one for each stage", flag, list, n,
                       whole ? "whole numbers" : "numbers");
             return -EINVAL;
@@ -128,7 +128,8 @@ int partition_by_ratio(struct stage_range *ranges, int stages, size_t layers,
     return err;
 }
 
-int partition_exact(struct stage_range *ranges, int stages, size_t layers, const char *list)
+int partition_exact(struct stage_range *ranges, int stages, size_t layers,
+                    const char *list)
 {
     int err = refuse_stages(stages, layers);
     double *count = calloc(stages > 0 ? stages : 1, sizeof(*count)), sum = 0;
@@ -141,7 +142,8 @@ int partition_exact(struct stage_range *ranges, int stages, size_t layers, const
         sum += count[i];
     }
     if (!err && sum != layers) {
-        log_error("--layers %s: adds up to %.0f, the model has %zu layers", list, sum, layers);
+        log_error("--layers %s: adds up to %.0f, the model has %zu layers", list, sum,
+                  layers);
         err = -EINVAL;
     }
     free(count);

@@ -25,7 +25,9 @@ int partition_by_cost(struct stage_range *ranges, int stages, size_t layers, dou
 
 /* From --split "3,1": layers in these ratios, at least one each. From --layers "12,18": exactly these.
  * -EINVAL and one line if the list does not fit. */
-int partition_by_ratio(struct stage_range *ranges, int stages, size_t layers, const char *split);
-int partition_exact(struct stage_range *ranges, int stages, size_t layers, const char *list);
+int partition_by_ratio(struct stage_range *ranges, int stages, size_t layers,
+                       const char *split);
+int partition_exact(struct stage_range *ranges, int stages, size_t layers,
+                    const char *list);
 
 #endif

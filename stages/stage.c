@@ -144,8 +144,9 @@ int stage_forward(struct stage *s, const struct batch *b, void *x)
 
     ops->upload(s->ctx, s->pack, b->pack, b->at.total * sizeof(*b->pack));
     if (s->embed)
-        ops->embed_fwd(s->ctx, x, s->table, b->decode ? s->tokens : s->pack + b->at.tokens,
-                       b->decode ? s->pack + b->at.index : NULL, b->rows, (int)s->config->C);
+        ops->embed_fwd(
+            s->ctx, x, s->table, b->decode ? s->tokens : s->pack + b->at.tokens,
+            b->decode ? s->pack + b->at.index : NULL, b->rows, (int)s->config->C);
     for (int i = 0; i < s->n_layers; i++)
         layer_forward(s, &s->layers[i], &rows, x);
     if (s->head)

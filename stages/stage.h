@@ -47,15 +47,15 @@ struct stage {
     float *cos_sin;       /* (max_len, D / 2, 2) */
 
     /* Workspace for one micro-batch of at most limits.rows rows R. */
-    int32_t *pack;  /* the batch's integers */
-    void *normed;   /* (R, C) */
-    void *qkv;      /* (R, (H + 2 K) D) */
-    void *attn;     /* (R, H D) */
-    void *gate_up;  /* (R, 2 F) */
-    void *act;      /* (R, F) */
-    void *picked;   /* (max(samples, logit_rows), C), head */
-    float *logits;  /* (logit_rows, V), head */
-    float *logprob; /* (R), head, when scoring */
+    int32_t *pack;   /* the batch's integers */
+    void *normed;    /* (R, C) */
+    void *qkv;       /* (R, (H + 2 K) D) */
+    void *attn;      /* (R, H D) */
+    void *gate_up;   /* (R, 2 F) */
+    void *act;       /* (R, F) */
+    void *picked;    /* (max(samples, logit_rows), C), head */
+    float *logits;   /* (logit_rows, V), head */
+    float *logprob;  /* (R), head, when scoring */
     int32_t *tokens; /* (slots): the newest token of every sequence; embed or head */
     int32_t *recent; /* (slots, KERNEL_RECENT), head */
     int32_t *bad;    /* (1), head */
@@ -89,7 +89,8 @@ size_t stage_weight_count(const struct stage *s);
 int stage_forward(struct stage *s, const struct batch *b, void *x);
 
 /* The parts of a forward pass, each in its file. */
-void layer_forward(struct stage *s, struct layer *l, const struct kernel_rows *rows, void *x);
+void layer_forward(struct stage *s, struct layer *l, const struct kernel_rows *rows,
+                   void *x);
 void head_forward(struct stage *s, const struct batch *b, const void *x);
 
 #endif

@@ -1,0 +1,362 @@
+/* From options and prompts to a loaded engine. */
+#include "runtime/session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "stages/partition.h"
+
+#define DEFAULT_UBATCH  512
+/* Context of an open-ended run (n_predict -1) when none is asked for. */
+#define DEFAULT_CONTEXT 4096
+/* Rows of logits held at once. */
+#define LOGIT_ROWS      64
+#define DEADLINE_S      600
+#define MAX_GROUPS      256
+
+/* Below this many rows a pass costs what the weights cost to read: matrix rate over memory bandwidth,
+ * in rows, of a CPU core and of a data-centre GPU. Rough until costs are measured. */
+#define CPU_FLOOR_ROWS 12
+#define GPU_FLOOR_ROWS 160
+/* Speed of a multiprocessor in processors, as rough. */
+#define GPU_SM_SPEED   80
+
+static int open_lanes(struct session *s, const struct penstock_options *o)
+{
+    enum dtype dtype = DTYPE_BF16;
+    const char *name = o->dtype ? o->dtype : "auto";
+    bool cpu = false;
+
+    for (int i = 0; i < s->n_specs; i++)
+        cpu |= s->specs[i].kind == LANE_CPU;
+    if (!strcmp(name, "fp32") || (!strcmp(name, "auto") && cpu)) {
+        dtype = DTYPE_F32;
+    } else if (!strcmp(name, "bf16") && cpu) {
+        log_error("--dtype bf16: CPU lanes compute in fp32; leave them out or use fp32");
+        return -EINVAL;
+    } else if (strcmp(name, "bf16") && strcmp(name, "auto")) {
+        log_error("--dtype %s: expected auto, fp32 or bf16", name);
+        return -EINVAL;
+    }
+    int n = s->n_stages < s->n_specs ? s->n_stages : s->n_specs;
+    return lane_set_create(&s->lanes, s->specs, n, dtype);
+}
+
+static int open_machine(struct session *s, const struct penstock_options *o)
+{
+    task_environment(NULL, 0);
+    int err = place_open(&s->place);
+    if (!err)
+        err = place_parse(s->place, &s->specs, &s->n_specs, o->devices);
+    if (!err)
+        task_environment(s->specs, s->n_specs);
+    return err;
+}
+
+static int parse_words(struct session *s, const struct penstock_options *o)
+{
+    const char *order = o->order ? o->order : "strict";
+    s->link = LINK_AUTO;
+    if (o->link && link_kind_parse(&s->link, o->link)) {
+        log_error("--link %s: expected auto, nccl, copy or host", o->link);
+        return -EINVAL;
+    }
+    if (strcmp(order, "strict") && strcmp(order, "prio")) {
+        log_error("--order %s: expected strict or prio", order);
+        return -EINVAL;
+    }
+    s->order = strcmp(order, "prio") ? ORDER_STRICT : ORDER_PRIO;
+    return 0;
+}
+
+/* The context: what is asked for, else what the longest sequence needs, never more than the model has. */
+static int choose_context(struct session *s, const struct penstock_options *o,
+                          const struct session_work *w)
+{
+    size_t most = s->model->config.max_positions, need = 0;
+
+    if (o->context > most) {
+        log_error("a context of %zu is too long: the model has %zu positions", o->context,
+                  most);
+        return -EINVAL;
+    }
+    for (int i = 0; i < w->n_prompts; i++) {
+        size_t open_end = w->prompts[i].n < DEFAULT_CONTEXT ? DEFAULT_CONTEXT : most;
+        size_t n = w->n_predict < 0 ? open_end : w->prompts[i].n + (size_t)w->n_predict;
+        need = n > need ? n : need;
+    }
+    s->context = o->context ? o->context : need < most ? need : most;
+    return 0;
+}
+
+static int check_prompt(const struct session *s, const struct session_work *w, int i)
+{
+    const struct penstock_prompt *p = &w->prompts[i];
+    size_t room = s->context - (w->n_predict != 0 && s->context ? 1 : 0);
+
+    if (!p->n) {
+        log_error("prompt %d is empty", i);
+        return -EINVAL;
+    }
+    if (p->n > room) {
+        log_error(
+            "prompt %d has %zu tokens and the context is %zu: raise -c (the model has "
+            "%zu positions) or shorten it",
+            i, p->n, s->context, s->model->config.max_positions);
+        return -EINVAL;
+    }
+    for (size_t t = 0; t < p->n; t++)
+        if (p->ids[t] < 0 || (size_t)p->ids[t] >= s->model->config.V) {
+            log_error("prompt %d, token %zu: id %d is not in the vocabulary of %zu", i, t,
+                      p->ids[t], s->model->config.V);
+            return -EINVAL;
+        }
+    return 0;
+}
+
+static size_t blocks_of(size_t tokens)
+{
+    return (tokens + KERNEL_KV_BLOCK - 1) / KERNEL_KV_BLOCK;
+}
+
+/* Makes the sequences; counts their KV blocks. */
+static int make_sequences(struct session *s, const struct session_work *w)
+{
+    size_t blocks = 0;
+    s->sequences = calloc(w->n_prompts ? w->n_prompts : 1, sizeof(*s->sequences));
+    if (!s->sequences)
+        return -ENOMEM;
+    s->n_sequences = w->n_prompts;
+    for (int i = 0; i < w->n_prompts; i++) {
+        struct sequence *q = &s->sequences[i];
+        int err = check_prompt(s, w, i);
+        if (err)
+            return err;
+        q->prompt = w->prompts[i].ids;
+        q->n_prompt = w->prompts[i].n;
+        q->max_new = s->context - q->n_prompt;
+        if (w->n_predict >= 0 && q->max_new > (size_t)w->n_predict)
+            q->max_new = w->n_predict;
+        q->group = (int)((long)i * s->groups / w->n_prompts);
+        q->block_first = (int)blocks;
+        q->tokens = calloc(q->max_new ? q->max_new : 1, sizeof(*q->tokens));
+        if (!q->tokens)
+            return -ENOMEM;
+        size_t n = blocks_of(q->n_prompt + q->max_new);
+        s->limits.table_ld = (int)n > s->limits.table_ld ? (int)n : s->limits.table_ld;
+        blocks += n;
+        if (blocks > INT32_MAX / 2) {
+            log_error("%d prompts of this length need too many KV blocks", w->n_prompts);
+            return -EINVAL;
+        }
+    }
+    s->limits.kv_blocks = (int)blocks;
+    return 0;
+}
+
+static void set_limits(struct session *s, const struct session_work *w)
+{
+    struct batch_limits *m = &s->limits;
+    size_t tokens = 0, longest = 0;
+    int group = (s->n_sequences + s->groups - 1) / s->groups;
+
+    for (int i = 0; i < s->n_sequences; i++) {
+        tokens += s->sequences[i].n_prompt;
+        longest = s->sequences[i].n_prompt > longest ? s->sequences[i].n_prompt : longest;
+    }
+    size_t rows = w->score ? longest : tokens;
+    m->rows = (int)(rows < s->ubatch ? rows : s->ubatch);
+    m->rows = m->rows < group ? group : m->rows;
+    m->segs = w->score ? 1 : m->rows < s->n_sequences ? m->rows : s->n_sequences;
+    m->samples = w->score ? 0 : m->segs;
+    m->slots = s->n_sequences;
+    m->score = w->score;
+    int most = w->score ? m->rows : m->samples;
+    m->logit_rows = most < LOGIT_ROWS ? most : LOGIT_ROWS;
+}
+
+static int count_stages(struct session *s, const struct penstock_options *o)
+{
+    size_t layers = s->model->config.L;
+    if (o->stages < 0) {
+        log_error("--stages %d: expected a positive number", o->stages);
+        return -EINVAL;
+    }
+    s->n_stages = o->stages ? o->stages : s->n_specs;
+    if (!o->stages && !o->devices && (size_t)s->n_stages > layers)
+        s->n_stages = (int)layers;
+    if ((size_t)s->n_stages > layers) {
+        log_error("%d stages cannot share %zu layers: every stage needs at least one",
+                  s->n_stages, layers);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static int count_groups(struct session *s, const struct penstock_options *o,
+                        const struct session_work *w)
+{
+    if (o->micro_batches < 0 || o->micro_batches > MAX_GROUPS) {
+        log_error("--micro-batches %d: expected 1 to %d", o->micro_batches, MAX_GROUPS);
+        return -EINVAL;
+    }
+    if (o->ubatch < 0 || o->ubatch > 1 << 20) {
+        log_error("--ubatch %d: expected 1 to %d", o->ubatch, 1 << 20);
+        return -EINVAL;
+    }
+    s->ubatch = o->ubatch ? o->ubatch : DEFAULT_UBATCH;
+    s->groups = o->micro_batches ? o->micro_batches : s->n_stages;
+    s->groups = s->groups > w->n_prompts ? w->n_prompts : s->groups;
+    s->groups = s->groups > MAX_GROUPS ? MAX_GROUPS : s->groups;
+    s->groups = s->groups < 1 ? 1 : s->groups;
+    return 0;
+}
+
+/* What passes the layers and the head, few rows counted as a whole pass over the weights. */
+static struct partition_work count_work(const struct session *s,
+                                        const struct session_work *w)
+{
+    struct partition_work p = {0};
+    bool gpu = s->lanes.lanes[0].spec.kind == LANE_CUDA;
+    double floor = gpu ? GPU_FLOOR_ROWS : CPU_FLOOR_ROWS, tokens = 0, new = 0;
+
+    for (int i = 0; i < s->n_sequences; i++) {
+        tokens += s->sequences[i].n_prompt;
+        double m = s->sequences[i].max_new;
+        new = m > new ? m : new;
+    }
+    double group = (double)s->n_sequences / s->groups;
+    double decode = (new > 1 ? new - 1 : 0) * s->groups * (group < floor ? floor : group);
+    p.layer_rows = tokens + decode;
+    p.head_rows =
+        w->score ? tokens : decode + (s->n_sequences < floor ? floor : s->n_sequences);
+    p.mean_context = tokens / s->n_sequences / 2;
+    return p;
+}
+
+static int place_stages(struct session *s, const struct penstock_options *o,
+                        const struct session_work *w)
+{
+    const struct model_config *c = &s->model->config;
+    struct partition_work work = count_work(s, w);
+    double layer, embed, head, *speed = calloc(s->n_stages, sizeof(*speed));
+    int err = 0;
+
+    s->ranges = calloc(s->n_stages, sizeof(*s->ranges));
+    s->stage_lane = calloc(s->n_stages, sizeof(*s->stage_lane));
+    if (!speed || !s->ranges || !s->stage_lane)
+        err = -ENOMEM;
+    for (int i = 0; i < s->n_stages && !err; i++) {
+        const struct lane *lane;
+        s->stage_lane[i] = (int)((long)i * s->lanes.n / s->n_stages);
+        lane = &s->lanes.lanes[s->stage_lane[i]];
+        speed[i] =
+            lane->spec.kind == LANE_CUDA ? lane->sms * GPU_SM_SPEED : lane->spec.n_cpus;
+    }
+    partition_costs(c, &work, &layer, &embed, &head);
+    if (err)
+        ;
+    else if (o->split && o->layers) {
+        log_error("--split and --layers exclude each other");
+        err = -EINVAL;
+    } else if (o->split)
+        err = partition_by_ratio(s->ranges, s->n_stages, c->L, o->split);
+    else if (o->layers)
+        err = partition_exact(s->ranges, s->n_stages, c->L, o->layers);
+    else
+        err = partition_by_cost(s->ranges, s->n_stages, c->L, layer, embed, head, speed);
+    free(speed);
+    return err;
+}
+
+static int start_engine(struct session *s, const struct penstock_options *o)
+{
+    return engine_create(&s->engine, &(struct engine_config){
+                                         .model = s->model,
+                                         .place = s->place,
+                                         .lanes = &s->lanes,
+                                         .n_stages = s->n_stages,
+                                         .ranges = s->ranges,
+                                         .stage_lane = s->stage_lane,
+                                         .limits = s->limits,
+                                         .groups = s->groups,
+                                         .link = s->link,
+                                         .order = s->order,
+                                         .deadline = DEADLINE_S,
+                                         .progress = o->progress,
+                                         .user = o->user,
+                                     });
+}
+
+int session_open(struct session *s, const struct penstock_options *o,
+                 const struct session_work *w)
+{
+    *s = (struct session){0};
+    int err = parse_words(s, o);
+    if (!err)
+        err = open_machine(s, o);
+    if (!err)
+        err = model_open(&s->model, o->model);
+    if (!err)
+        err = count_stages(s, o);
+    if (!err)
+        err = count_groups(s, o, w);
+    if (!err)
+        err = choose_context(s, o, w);
+    if (!err)
+        err = make_sequences(s, w);
+    if (!err)
+        set_limits(s, w);
+    if (!err)
+        err = open_lanes(s, o);
+    if (!err)
+        err = place_stages(s, o, w);
+    if (!err)
+        err = start_engine(s, o);
+    if (err)
+        session_close(s);
+    return err;
+}
+
+void session_close(struct session *s)
+{
+    if (s->engine && s->engine->stalled)
+        return;
+    engine_destroy(s->engine);
+    lane_set_destroy(&s->lanes);
+    lane_specs_free(s->specs, s->n_specs);
+    place_close(s->place);
+    model_close(s->model);
+    for (int i = 0; s->sequences && i < s->n_sequences; i++)
+        free(s->sequences[i].tokens);
+    free(s->sequences);
+    free(s->ranges);
+    free(s->stage_lane);
+    *s = (struct session){0};
+}
+
+int session_report(const struct session *s, struct penstock_report *r)
+{
+    const struct engine *e = s->engine;
+    double span = e->last > e->first ? e->last - e->first : 0, busy = 0;
+
+    r->stages = calloc(s->n_stages, sizeof(*r->stages));
+    if (!r->stages)
+        return -ENOMEM;
+    r->n_stages = s->n_stages;
+    r->micro_batches = s->groups;
+    for (int i = 0; i < s->n_stages; i++) {
+        const struct lane *lane = &s->lanes.lanes[s->stage_lane[i]];
+        struct penstock_stage_report *t = &r->stages[i];
+        t->index = i;
+        snprintf(t->lane, sizeof(t->lane), "%s", lane->spec.name);
+        t->first = s->ranges[i].first;
+        t->last = s->ranges[i].first + s->ranges[i].count - 1;
+        t->busy = span > 0 ? e->busy[i] / span : 0;
+        busy += e->busy[i];
+    }
+    r->bubble = span > 0 ? 1 - busy / (s->lanes.n * span) : 0;
+    return 0;
+}
