@@ -8,7 +8,14 @@ GOLDEN_TOOLS =
 FUZZ_TARGETS =
 
 # --- kernels ---
-UNIT_TESTS +=
+UNIT_TESTS += \
+	%D%/kernels-attn \
+	%D%/kernels-base \
+	%D%/kernels-cpu \
+	%D%/kernels-pool \
+	%D%/kernels-sample \
+	%D%/kernels-vec
+EXTRA_DIST += %D%/kernels.h
 
 # --- schedules ---
 UNIT_TESTS +=
