@@ -199,7 +199,8 @@ static int time_transfers(struct link *l, double *times, void *dst, const void *
     return err;
 }
 
-int link_measure(struct link *l, double *seconds, size_t bytes, int repeats)
+int link_measure(struct link *l, struct place *place, double *seconds, size_t bytes,
+                 int repeats)
 {
     void *src = NULL, *dst = NULL;
     double *times = calloc((size_t)repeats, sizeof(*times));
@@ -208,7 +209,11 @@ int link_measure(struct link *l, double *seconds, size_t bytes, int repeats)
     if (err)
         log_error("no memory to measure a link");
     if (!err)
+        err = place_bind_thread(place, &l->from->spec);
+    if (!err)
         err = take_buffer(&src, l->from, bytes);
+    if (!err)
+        err = place_bind_thread(place, &l->to->spec);
     if (!err)
         err = take_buffer(&dst, l->to, bytes);
     if (!err)

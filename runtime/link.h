@@ -56,8 +56,10 @@ int link_transfer(struct link *l, void *dst, const void *src, size_t bytes, void
 /* Makes a transfer that hangs return (ncclCommAbort). */
 void link_abort(struct link *l);
 
-/* Median seconds of `repeats` transfers of `bytes` each, one after the other, seen from the host. */
-int link_measure(struct link *l, double *seconds, size_t bytes, int repeats);
+/* Median seconds of `repeats` transfers of `bytes` each, one after the other, seen from the host. Binds the calling
+ * thread next to `from` for its buffer, then to `to`, and leaves it there. */
+int link_measure(struct link *l, struct place *place, double *seconds, size_t bytes,
+                 int repeats);
 
 /* ---- For the kinds --------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/device.h"
 
@@ -67,6 +68,12 @@ static int load_topology(struct place *p)
 {
     const char *file = getenv("HWLOC_XMLFILE");
 
+    /* hwloc would quietly take this machine instead. */
+    if (file && access(file, R_OK)) {
+        int err = errno;
+        log_error("HWLOC_XMLFILE: cannot read %s: %s", file, strerror(err));
+        return -err;
+    }
     if (hwloc_topology_init(&p->topology)) {
         p->topology = NULL;
         return no_memory();
@@ -180,16 +187,46 @@ static void pci_cpus(const struct place *p, const char *pci, hwloc_bitmap_t set)
         hwloc_bitmap_zero(set);
 }
 
+/* The next NVIDIA GPU of the topology after one, NULL to begin. */
+static hwloc_obj_t next_gpu(const struct place *p, hwloc_obj_t obj)
+{
+    while ((obj = hwloc_get_next_pcidev(p->topology, obj)))
+        if (obj->attr->pcidev.vendor_id == 0x10de && obj->attr->pcidev.class_id >> 8 == 0x03)
+            break;
+    return obj;
+}
+
+/* The PCI address of a GPU; "" if there is no such one. */
+static void gpu_pci(const struct place *p, char pci[32], int device)
+{
+    struct device_info info;
+    hwloc_obj_t obj = NULL;
+
+    *pci = '\0';
+    if (!p->imagined) {
+        if (!device_query(&info, device))
+            snprintf(pci, 32, "%s", info.pci);
+        return;
+    }
+    for (int i = 0; i <= device && (i == 0 || obj); i++)
+        obj = next_gpu(p, obj);
+    if (obj)
+        snprintf(pci, 32, "%04x:%02x:%02x.%x", obj->attr->pcidev.domain,
+                 obj->attr->pcidev.bus, obj->attr->pcidev.dev, obj->attr->pcidev.func);
+}
+
 /* The processors of a lane, or near its GPU; none if that is unknown. */
 static void lane_cpus(const struct place *p, const struct lane_spec *spec, hwloc_bitmap_t set)
 {
-    struct device_info info;
+    char pci[32];
 
     hwloc_bitmap_zero(set);
     for (int i = 0; i < spec->n_cpus; i++)
         hwloc_bitmap_set(set, (unsigned)spec->cpus[i]);
-    if (spec->kind == LANE_CUDA && p->here && !device_query(&info, spec->device))
-        pci_cpus(p, info.pci, set);
+    if (spec->kind != LANE_CUDA)
+        return;
+    gpu_pci(p, pci, spec->device);
+    pci_cpus(p, pci, set);
 }
 
 /* Whether this is the first warning about a lane, or about the machine if name is "". */
@@ -214,7 +251,7 @@ static bool first_warning(struct place *p, const char *name)
 static bool can_bind(struct place *p)
 {
     if (!p->here && first_warning(p, ""))
-        log_warn("HWLOC_XMLFILE describes another machine: threads and buffers are not bound");
+        log_warn("the topology is another machine's: threads and buffers are not bound");
     return p->here;
 }
 
@@ -286,4 +323,188 @@ int place_lane_node(struct place *p, const struct lane_spec *spec)
     node = node_of(p, set);
     hwloc_bitmap_free(set);
     return node;
+}
+
+/* ---- For people ------------------------------------------------------------------------------- */
+
+static void copy_info(char *text, size_t size, hwloc_obj_t obj, const char *key)
+{
+    const char *value = obj ? hwloc_obj_get_info_by_name(obj, key) : NULL;
+
+    if (value && !*text)
+        snprintf(text, size, "%s", value);
+}
+
+static long number_info(hwloc_obj_t obj, const char *key)
+{
+    const char *value = hwloc_obj_get_info_by_name(obj, key);
+    return value ? strtol(value, NULL, 10) : 0;
+}
+
+static int describe_node(const struct place *p, struct place_node *node, hwloc_obj_t obj)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_dup(obj->cpuset);
+    unsigned cpu;
+    int err = 0;
+
+    *node = (struct place_node){.index = (int)obj->os_index,
+                                .memory = obj->attr->numanode.local_memory};
+    if (!set)
+        return no_memory();
+    hwloc_bitmap_and(set, set, p->usable);
+    int n = hwloc_bitmap_weight(set);
+    node->cpus = malloc((size_t)(n > 0 ? n : 1) * sizeof(*node->cpus));
+    if (node->cpus) {
+        hwloc_bitmap_foreach_begin(cpu, set)
+            node->cpus[node->n_cpus++] = (int)cpu;
+        hwloc_bitmap_foreach_end();
+    } else {
+        err = no_memory();
+    }
+    hwloc_bitmap_free(set);
+    return err;
+}
+
+static int describe_nodes(const struct place *p, struct place_machine *m)
+{
+    int n = hwloc_get_nbobjs_by_type(p->topology, HWLOC_OBJ_NUMANODE), err = 0;
+    hwloc_obj_t obj = NULL;
+
+    m->nodes = calloc((size_t)(n > 0 ? n : 1), sizeof(*m->nodes));
+    if (!m->nodes)
+        return no_memory();
+    while (!err && (obj = hwloc_get_next_obj_by_type(p->topology, HWLOC_OBJ_NUMANODE, obj)))
+        err = describe_node(p, &m->nodes[m->n_nodes++], obj);
+    return err;
+}
+
+/* What a topology keeps of a GPU: the devices that its makers' libraries found below the PCI one. */
+static void describe_stored_gpu(struct place_gpu *gpu, hwloc_obj_t obj)
+{
+    for (hwloc_obj_t os = obj->io_first_child; os; os = os->next_sibling) {
+        copy_info(gpu->name, sizeof(gpu->name), os, "GPUModel");
+        if (!gpu->sms)
+            gpu->sms = (int)number_info(os, "CUDAMultiProcessors");
+        if (!gpu->memory)
+            gpu->memory = (size_t)number_info(os, "CUDAGlobalMemorySize") << 10;
+    }
+    copy_info(gpu->name, sizeof(gpu->name), obj, "PCIDevice");
+}
+
+static int describe_gpu(struct place *p, struct place_gpu *gpu, int device)
+{
+    struct lane_spec spec = {.kind = LANE_CUDA, .device = device};
+    struct device_info info;
+
+    gpu_pci(p, gpu->pci, device);
+    gpu->node = place_lane_node(p, &spec);
+    if (p->imagined) {
+        describe_stored_gpu(gpu, hwloc_get_pcidev_by_busidstring(p->topology, gpu->pci));
+        return 0;
+    }
+    int err = device_query(&info, device);
+    if (!err) {
+        snprintf(gpu->name, sizeof(gpu->name), "%.*s", (int)sizeof(gpu->name) - 1, info.name);
+        gpu->sms = info.sm_count;
+        gpu->memory = info.mem_total;
+    }
+    return err;
+}
+
+static int describe_gpus(struct place *p, struct place_machine *m)
+{
+    int err = 0;
+
+    m->n_gpus = p->gpus;
+    m->gpus = calloc((size_t)(p->gpus > 0 ? p->gpus : 1), sizeof(*m->gpus));
+    if (!m->gpus)
+        return no_memory();
+    for (int i = 0; i < p->gpus && !err; i++)
+        err = describe_gpu(p, &m->gpus[i], i);
+    return err;
+}
+
+/* Which GPU of the topology an object of a distance matrix belongs to; -1: none. */
+static int gpu_of(const struct place *p, hwloc_obj_t obj)
+{
+    hwloc_obj_t gpu = NULL;
+    int i = 0;
+
+    while (obj && obj->type == HWLOC_OBJ_OS_DEVICE)
+        obj = obj->parent;
+    while ((gpu = next_gpu(p, gpu)) && gpu != obj)
+        i++;
+    return obj && gpu ? i : -1;
+}
+
+/* A topology's NVLinks between GPUs; what goes through a switch counts as between the GPUs. */
+static int describe_nvlink(const struct place *p, struct place_machine *m)
+{
+    struct hwloc_distances_s *d = NULL;
+    unsigned found = 1;
+
+    if (!m->n_gpus || hwloc_distances_get_by_name(p->topology, "NVLinkBandwidth", &found, &d, 0) ||
+        !found)
+        return 0;
+    m->nvlink = calloc((size_t)m->n_gpus * (size_t)m->n_gpus, sizeof(*m->nvlink));
+    if (!m->nvlink) {
+        hwloc_distances_release(p->topology, d);
+        return no_memory();
+    }
+    if (!hwloc_distances_transform(p->topology, d, HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS,
+                                   NULL, 0))
+        hwloc_distances_transform(p->topology, d, HWLOC_DISTANCES_TRANSFORM_TRANSITIVE_CLOSURE,
+                                  NULL, 0);
+    for (unsigned i = 0; i < d->nbobjs; i++)
+        for (unsigned j = 0; j < d->nbobjs; j++) {
+            int a = gpu_of(p, d->objs[i]), b = gpu_of(p, d->objs[j]);
+            if (a >= 0 && b >= 0 && a != b)
+                m->nvlink[a * m->n_gpus + b] = (double)d->values[i * d->nbobjs + j] * 1e6;
+        }
+    hwloc_distances_release(p->topology, d);
+    return 0;
+}
+
+int place_describe(struct place *p, struct place_machine *m)
+{
+    hwloc_obj_t root = hwloc_get_root_obj(p->topology);
+
+    *m = (struct place_machine){.here = p->here, .memory = root->total_memory};
+    copy_info(m->name, sizeof(m->name), root, "DMIProductName");
+    copy_info(m->name, sizeof(m->name), root, "PlatformModel");
+    copy_info(m->cpu, sizeof(m->cpu),
+              hwloc_get_obj_by_type(p->topology, HWLOC_OBJ_PACKAGE, 0), "CPUModel");
+    m->packages = hwloc_get_nbobjs_by_type(p->topology, HWLOC_OBJ_PACKAGE);
+    m->cores = hwloc_get_nbobjs_by_type(p->topology, HWLOC_OBJ_CORE);
+    m->processors = hwloc_get_nbobjs_by_type(p->topology, HWLOC_OBJ_PU);
+    int err = describe_nodes(p, m);
+    if (!err)
+        err = describe_gpus(p, m);
+    if (!err && p->imagined)
+        err = describe_nvlink(p, m);
+    if (err)
+        place_machine_free(m);
+    return err;
+}
+
+void place_machine_free(struct place_machine *m)
+{
+    for (int i = 0; i < m->n_nodes; i++)
+        free(m->nodes[i].cpus);
+    free(m->nodes);
+    free(m->gpus);
+    free(m->nvlink);
+    *m = (struct place_machine){0};
+}
+
+void place_imagine(struct place *p)
+{
+    hwloc_obj_t gpu = NULL;
+
+    if (p->here)
+        return;
+    p->imagined = true;
+    hwloc_bitmap_copy(p->usable, hwloc_topology_get_allowed_cpuset(p->topology));
+    for (p->gpus = 0; (gpu = next_gpu(p, gpu));)
+        p->gpus++;
 }

@@ -59,8 +59,8 @@ int place_lane_node(struct place *p, const struct lane_spec *spec);
 struct place_node {
     int index;        /* OS number */
     size_t memory;    /* bytes */
-    int cpus;         /* usable ones */
-    char text[128];   /* of those, "0-3,8" */
+    int *cpus;        /* (n_cpus) usable ones, ascending */
+    int n_cpus;
 };
 
 struct place_gpu {
@@ -86,8 +86,8 @@ struct place_machine {
 int place_describe(struct place *p, struct place_machine *m);
 void place_machine_free(struct place_machine *m);
 
-/* From here on place_parse names the processors and GPUs of the topology, whichever machine it describes: for a
- * picture of it. */
+/* If the topology is another machine's: from here on place_parse names the processors and GPUs of that one, for
+ * a picture of it. */
 void place_imagine(struct place *p);
 
 #endif

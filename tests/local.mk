@@ -24,7 +24,10 @@ UNIT_TESTS +=
 UNIT_TESTS +=
 
 # --- runtime ---
-UNIT_TESTS +=
+UNIT_TESTS += \
+	%D%/runtime-link \
+	%D%/runtime-link-gpu \
+	%D%/runtime-place
 
 # --- cli ---
 SCRIPT_TESTS +=
