@@ -36,7 +36,9 @@ SCRIPT_TESTS +=
 GOLDENS +=
 GOLDEN_TOOLS +=
 
-# --- fuzz targets: %D%/fuzz/NAME from %D%/fuzz/NAME.c, with configure --enable-fuzzers ---
+# --- fuzz targets: %D%/fuzz/NAME from %D%/fuzz/NAME.c, with configure --enable-fuzzers; each
+#     with a line tests_fuzz_NAME_LDFLAGS = $(FUZZ_LDFLAGS). Seeds lie in %D%/fuzz/NAME.seeds/ ---
+FUZZ_LDFLAGS = $(AM_LDFLAGS) $(FUZZER_LDFLAGS)
 FUZZ_TARGETS +=
 
 # --- the rest is the same for all rooms ---
