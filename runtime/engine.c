@@ -32,8 +32,10 @@ static int create_stages(struct engine *e)
     e->busy = calloc(n, sizeof(*e->busy));
     e->events = calloc(c->lanes->n, sizeof(*e->events));
     e->lane_bytes = calloc(c->lanes->n, sizeof(*e->lane_bytes));
+    e->predicted = calloc(n, sizeof(*e->predicted));
+    e->measured = calloc(n, sizeof(*e->measured));
     if (!e->stages || !e->rings || !e->ring_of || !e->links || !e->busy || !e->events ||
-        !e->lane_bytes)
+        !e->lane_bytes || !e->predicted || !e->measured)
         return -ENOMEM;
     for (int s = 0; s < n && !err; s++) {
         bool joined = s && c->stage_lane[s] == c->stage_lane[s - 1];
@@ -44,14 +46,16 @@ static int create_stages(struct engine *e)
     return err;
 }
 
-/* Lays out a stage and, where it begins one, its ring. */
-static int layout_stage(struct engine *e, int s, struct arena *a)
+/* Lays out a stage and, where it begins one, its ring; tells the bytes it took. */
+static int layout_stage(struct engine *e, int s, struct arena *a, size_t *taken)
 {
     struct lane *lane = lane_of(e, s);
+    size_t before = a->used;
     size_t bytes = e->config.limits.rows * row_bytes(e, lane);
     int err = stage_layout(e->stages[s], a, lane->ctx->dtype);
     for (int k = 0; k < ENGINE_RING && !err && e->ring_of[s] == s; k++)
         err = arena_alloc(a, &e->rings[s].x[k], bytes);
+    *taken = a->used - before;
     return err;
 }
 
@@ -63,7 +67,7 @@ static int predict(struct engine *e)
         int err = 0;
         for (int s = 0; s < e->config.n_stages && !err; s++)
             if (e->config.stage_lane[s] == l)
-                err = layout_stage(e, s, &dry);
+                err = layout_stage(e, s, &dry, &e->predicted[s]);
         if (err)
             return err;
         e->lane_bytes[l] = dry.used;
@@ -123,7 +127,7 @@ static int take_memory(struct engine *e)
                                     lane->arena.bytes);
     }
     for (int s = 0; s < e->config.n_stages && !err; s++)
-        err = layout_stage(e, s, &lane_of(e, s)->arena);
+        err = layout_stage(e, s, &lane_of(e, s)->arena, &e->measured[s]);
     return err;
 }
 
@@ -323,6 +327,8 @@ void engine_destroy(struct engine *e)
     free(e->busy);
     free(e->events);
     free(e->lane_bytes);
+    free(e->predicted);
+    free(e->measured);
     free(e->kv);
     free(e->drawn);
     free(e->taken);

@@ -53,6 +53,8 @@ struct engine {
         *taken;            /* (groups) tokens at the first stage; the same on one lane */
     struct events *events; /* (lanes) */
     size_t *lane_bytes;    /* (lanes) predicted arena of a lane */
+    size_t *predicted;     /* (n_stages) bytes by the dry run, before anything is taken */
+    size_t *measured;      /* (n_stages) bytes really taken from the arena */
     unsigned long passes;  /* micro-batches submitted: the place in a ring */
     bool started;          /* StarPU runs */
 

@@ -337,6 +337,21 @@ void session_close(struct session *s)
     *s = (struct session){0};
 }
 
+/* The kind that all links are of; "none" on one lane, "mixed" if they differ. */
+static const char *link_name(const struct engine *e)
+{
+    const char *name = "none";
+    for (int i = 1; i < e->config.n_stages; i++) {
+        if (!e->links[i])
+            continue;
+        const char *kind = link_kind_name(e->links[i]->ops->kind);
+        if (strcmp(name, "none") && strcmp(name, kind))
+            return "mixed";
+        name = kind;
+    }
+    return name;
+}
+
 int session_report(const struct session *s, struct penstock_report *r)
 {
     const struct engine *e = s->engine;
@@ -347,6 +362,7 @@ int session_report(const struct session *s, struct penstock_report *r)
         return -ENOMEM;
     r->n_stages = s->n_stages;
     r->micro_batches = s->groups;
+    snprintf(r->link, sizeof(r->link), "%s", link_name(e));
     for (int i = 0; i < s->n_stages; i++) {
         const struct lane *lane = &s->lanes.lanes[s->stage_lane[i]];
         struct penstock_stage_report *t = &r->stages[i];
@@ -354,6 +370,11 @@ int session_report(const struct session *s, struct penstock_report *r)
         snprintf(t->lane, sizeof(t->lane), "%s", lane->spec.name);
         t->first = s->ranges[i].first;
         t->last = s->ranges[i].first + s->ranges[i].count - 1;
+        t->bytes_predicted = e->predicted[i];
+        t->bytes_measured = e->measured[i];
+        /* What kernels took for themselves is the lane's: shown with its first stage. */
+        if (!i || s->stage_lane[i] != s->stage_lane[i - 1])
+            t->bytes_measured += lane->ctx->scratch_bytes;
         t->busy = span > 0 ? e->busy[i] / span : 0;
         busy += e->busy[i];
     }

@@ -27,7 +27,8 @@ UNIT_TESTS +=
 UNIT_TESTS += \
 	%D%/runtime-link \
 	%D%/runtime-link-gpu \
-	%D%/runtime-place
+	%D%/runtime-place \
+	%D%/runtime-reference
 
 # --- cli ---
 SCRIPT_TESTS +=
