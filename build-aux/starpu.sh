@@ -146,7 +146,7 @@ installed && exit
 [ "$flavour" = cpu ] || cuda=$(cuda_dir)
 mkdir -p "$cache/log"
 cache=$(cd "$cache" && pwd)
-work=$(mktemp -d "$cache/starpu-build.XXXXXX")
+work=$(mktemp -d "$cache/unfinished-starpu.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 fetch
 build
