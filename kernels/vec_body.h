@@ -85,9 +85,11 @@ VEC_INLINE vf exp_of(vf x, bool exact)
     return e * (vf)(((vi)t + 127) << 23);
 }
 
-/* y[r][j] for r < rows, j < cols, both constants after inlining. */
+/* y[r][j] for r < rows, j < cols, both constants after inlining. Meanwhile `ahead` rows of k floats
+ * from next come nearer. */
 VEC_INLINE void dot_block(float *y, size_t ldy, const float *x, size_t ldx,
-                          const float *w, int k, int rows, int cols)
+                          const float *w, int k, int rows, int cols, const float *next,
+                          int ahead)
 {
     vf sum[4][8] = {{{0}}};
     int i = 0;
@@ -96,6 +98,8 @@ VEC_INLINE void dot_block(float *y, size_t ldy, const float *x, size_t ldx,
         UNROLL
         for (int j = 0; j < cols; j++) {
             vf b = load(w + (size_t)j * k + i);
+            if (j < ahead)
+                __builtin_prefetch(next + (size_t)j * k + i, 0, 2);
             UNROLL
             for (int r = 0; r < rows; r++)
                 sum[r][j] = VEC_FMA(load(x + r * ldx + i), b, sum[r][j]);
@@ -117,18 +121,36 @@ VEC_INLINE void dot_block(float *y, size_t ldy, const float *x, size_t ldx,
     }
 }
 
-/* All rows against cols rows of w, which come from memory once and then lie in the cache. */
+/* dot_block for the first VEC_DOT_ROWS of `rows` rows, or for all if there are less. */
+VEC_INLINE void dot_some(float *y, size_t ldy, const float *x, size_t ldx, const float *w,
+                         int k, int rows, int cols, const float *next, int ahead)
+{
+    if (rows >= VEC_DOT_ROWS)
+        dot_block(y, ldy, x, ldx, w, k, VEC_DOT_ROWS, cols, next, ahead);
+    else if (rows == 3)
+        dot_block(y, ldy, x, ldx, w, k, 3, cols, next, ahead);
+    else if (rows == 2)
+        dot_block(y, ldy, x, ldx, w, k, 2, cols, next, ahead);
+    else
+        dot_block(y, ldy, x, ldx, w, k, 1, cols, next, ahead);
+}
+
+/* All rows against cols rows of w, which come from memory once and then lie in the cache. The work on
+ * them is the time to fetch the next cols rows, a share with each group of rows; what is past the end
+ * of w is only a hint. */
 VEC_INLINE void dot_cols(float *y, size_t ldy, const float *x, size_t ldx, const float *w,
                          int rows, int k, int cols)
 {
-    int r = 0;
+    int groups = (rows + VEC_DOT_ROWS - 1) / VEC_DOT_ROWS,
+        share = (cols + groups - 1) / groups;
+    int left = cols;
 
-    for (; r + VEC_DOT_ROWS <= rows; r += VEC_DOT_ROWS)
-        dot_block(y + r * ldy, ldy, x + r * ldx, ldx, w, k, VEC_DOT_ROWS, cols);
-    for (; r + 2 <= rows; r += 2)
-        dot_block(y + r * ldy, ldy, x + r * ldx, ldx, w, k, 2, cols);
-    if (r < rows)
-        dot_block(y + r * ldy, ldy, x + r * ldx, ldx, w, k, 1, cols);
+    for (int r = 0; r < rows; r += VEC_DOT_ROWS) {
+        int ahead = share < left ? share : left;
+        const float *next = w + (size_t)(2 * cols - left) * k;
+        dot_some(y + r * ldy, ldy, x + r * ldx, ldx, w, k, rows - r, cols, next, ahead);
+        left -= ahead;
+    }
 }
 
 VEC_LOOP void dots(float *y, size_t ldy, const float *x, size_t ldx, const float *w,
@@ -138,7 +160,7 @@ VEC_LOOP void dots(float *y, size_t ldy, const float *x, size_t ldx, const float
 
     if (rows == 1) {
         for (; j + 8 <= n; j += 8)
-            dot_block(y + j, ldy, x, ldx, w + (size_t)j * k, k, 1, 8);
+            dot_block(y + j, ldy, x, ldx, w + (size_t)j * k, k, 1, 8, w, 0);
     }
     for (; j + VEC_DOT_COLS <= n; j += VEC_DOT_COLS)
         dot_cols(y + j, ldy, x, ldx, w + (size_t)j * k, rows, k, VEC_DOT_COLS);
