@@ -1,5 +1,5 @@
 /* What must come before what: walks a plan so that every op follows what it depends on. */
-#include "schedules/sched.h"
+#include "schedules/check.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -161,61 +161,6 @@ static int walk_lane(struct walk *w, int lane,
     return 0;
 }
 
-static int op_check_range(const struct sched_plan *plan, int lane,
-                          const struct sched_op *op, struct sched_error *err)
-{
-    bool up = op->kind == SCHED_SEND_F || op->kind == SCHED_RECV_B;
-    bool down = op->kind == SCHED_RECV_F || op->kind == SCHED_SEND_B;
-    char text[SCHED_OP_TEXT];
-    int owner;
-
-    if (op->kind >= SCHED_KIND_COUNT || op->stage < 0 || op->stage >= plan->stages ||
-        op->mb < 0 || op->mb >= plan->micro_batches)
-        return sched_fail(err, -EINVAL, lane, op->stage, op->mb,
-                          "%s is outside of %d stages and %d micro-batches",
-                          sched_op_print(text, op), plan->stages, plan->micro_batches);
-    if ((up && op->stage == plan->stages - 1) || (down && op->stage == 0))
-        return sched_fail(err, -EINVAL, lane, op->stage, op->mb,
-                          "%s: there is no stage on that side", sched_op_print(text, op));
-    owner = sched_plan_lane(plan, op->stage, op->mb);
-    if (owner != lane && op->kind != SCHED_STEP)
-        return sched_fail(err, -EINVAL, lane, op->stage, op->mb,
-                          "%s runs here, but the stage is on lane %d",
-                          sched_op_print(text, op), owner);
-    return 0;
-}
-
-/* A pair is two compute ops of one lane, neither part of another pair. */
-static int op_check_pair(int lane, const struct sched_op *op, size_t left,
-                         struct sched_error *err)
-{
-    char text[SCHED_OP_TEXT];
-
-    if (!op->pair || (left > 1 && !op[1].pair && sched_kind_computes(op->kind) &&
-                      sched_kind_computes(op[1].kind)))
-        return 0;
-    return sched_fail(err, -EINVAL, lane, op->stage, op->mb,
-                      "%s is paired with no op behind it", sched_op_print(text, op));
-}
-
-static int check_ranges(const struct sched_plan *plan, struct sched_error *err)
-{
-    int rc = 0;
-
-    for (int s = 0; s < plan->copies * plan->stages; s++)
-        if (plan->stage_lane[s] < 0 || plan->stage_lane[s] >= plan->lanes)
-            return sched_fail(err, -EINVAL, -1, s % plan->stages, -1,
-                              "the stage is on no lane");
-    for (int i = 0; i < plan->lanes; i++) {
-        const struct sched_lane *l = &plan->lane[i];
-        for (size_t k = 0; k < l->n && !rc; k++) {
-            rc = op_check_range(plan, i, &l->ops[k], err);
-            rc = rc ? rc : op_check_pair(i, &l->ops[k], l->n - k, err);
-        }
-    }
-    return rc;
-}
-
 static int walk_init(struct walk *w, const struct sched_plan *plan)
 {
     size_t lanes = (size_t)plan->lanes;
@@ -310,7 +255,7 @@ int sched_walk(const struct sched_plan *plan,
                struct sched_error *err)
 {
     struct walk w;
-    int rc = check_ranges(plan, err);
+    int rc = sched_check_ops(plan, err);
 
     if (rc)
         return rc;

@@ -136,7 +136,9 @@ int sched_plan_add(struct sched_plan *plan, enum sched_kind kind, int stage, int
 {
     struct sched_op op = {.kind = (uint8_t)kind, .stage = stage, .mb = mb};
 
-    return sched_plan_push(plan, sched_plan_lane(plan, stage, mb), op);
+    if (!plan->rc)
+        plan->rc = sched_plan_push(plan, sched_plan_lane(plan, stage, mb), op);
+    return plan->rc;
 }
 
 int sched_plan_lane(const struct sched_plan *plan, int stage, int mb)

@@ -51,6 +51,7 @@ struct sched_plan {
     int *stage_lane; /* (copies, stages) lane that owns a stage; copy c serves the c-th
                           part of the micro-batches, see sched_plan_lane */
     struct sched_lane *lane; /* (lanes) */
+    int rc; /* first error of sched_plan_add: read once, when all is added */
 };
 
 /* Why a plan, a shape or a file was refused, in one line. -1: not about one of them. */
@@ -72,7 +73,8 @@ int sched_plan_init(struct sched_plan *plan, const char *name, int lanes, int st
 void sched_plan_fini(struct sched_plan *plan);
 
 int sched_plan_push(struct sched_plan *plan, int lane, struct sched_op op);
-/* Compute op of the lane that owns the stage for this micro-batch. */
+/* Pushes onto the lane that owns the stage for this micro-batch. An error stays in plan->rc, and later
+ * calls do nothing. Returns plan->rc. */
 int sched_plan_add(struct sched_plan *plan, enum sched_kind kind, int stage, int mb);
 
 /* The one place that says where a stage runs. -1: nowhere. */
