@@ -12,4 +12,5 @@ penstock_SOURCES += \
 	%D%/report.h \
 	%D%/run.c \
 	%D%/score.c \
-	%D%/tokenize.c
+	%D%/tokenize.c \
+	%D%/topo.c

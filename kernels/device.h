@@ -13,7 +13,7 @@ extern "C" {
 
 struct device_info {
     char name[128];
-    char pci[32];      /* "0000:1b:00.0" */
+    char pci[32]; /* "0000:1b:00.0" */
     int cc_major, cc_minor;
     int sm_count;
     size_t mem_total, mem_free; /* bytes */

@@ -28,8 +28,8 @@ struct driver {
 
 struct device_slices {
     int device, n;
-    cudaStream_t *streams;  /* (n) */
-    CUgreenCtx *contexts;   /* (n), NULL: a whole GPU in its primary context */
+    cudaStream_t *streams; /* (n) */
+    CUgreenCtx *contexts;  /* (n), NULL: a whole GPU in its primary context */
     struct driver driver;
 };
 
@@ -93,7 +93,8 @@ const char *device_why_none(void)
     int driver = 0;
 
     device_count();
-    if (first.why == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&driver) && driver)
+    if (first.why == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&driver) &&
+        driver)
         return "the NVIDIA driver is too old for this build's CUDA";
     if (first.why == cudaSuccess || first.why == cudaErrorNoDevice ||
         first.why == cudaErrorInsufficientDriver)
@@ -126,7 +127,9 @@ static int get_entry(void **entry, const char *name)
     if (e == cudaSuccess && found == cudaDriverEntryPointSuccess)
         return 0;
     cudaGetLastError();
-    log_error("the NVIDIA driver has no %s: GPU slices need a driver of CUDA 12.5 or later", name);
+    log_error(
+        "the NVIDIA driver has no %s: GPU slices need a driver of CUDA 12.5 or later",
+        name);
     return -ENOTSUP;
 }
 
@@ -163,7 +166,8 @@ static bool has_context(void)
     CUcontext context = NULL;
 
     if (cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", (void **)&get, DRIVER_API,
-                                         cudaEnableDefault, &found) != cudaSuccess || !get) {
+                                         cudaEnableDefault, &found) != cudaSuccess ||
+        !get) {
         cudaGetLastError();
         return true;
     }
@@ -195,8 +199,13 @@ void device_leave(int before)
 /* The same for the length of a function here. */
 struct scope {
     int before, err;
-    explicit scope(int device) : before(-1), err(device_enter(device, &before)) {}
-    ~scope() { device_leave(before); }
+    explicit scope(int device) : before(-1), err(device_enter(device, &before))
+    {
+    }
+    ~scope()
+    {
+        device_leave(before);
+    }
 };
 
 int device_query(struct device_info *info, int device)
@@ -212,12 +221,14 @@ int device_query(struct device_info *info, int device)
         err = check(cudaDeviceGetPCIBusId(info->pci, sizeof(info->pci), device),
                     "tell a GPU's PCI address");
     if (!err)
-        err = check(cudaMemGetInfo(&info->mem_free, &info->mem_total), "tell a GPU's memory");
+        err = check(cudaMemGetInfo(&info->mem_free, &info->mem_total),
+                    "tell a GPU's memory");
     if (err)
         return err;
     for (char *c = info->pci; *c; c++)
         *c = (char)tolower((unsigned char)*c);
-    snprintf(info->name, sizeof(info->name), "%.*s", (int)sizeof(info->name) - 1, prop.name);
+    snprintf(info->name, sizeof(info->name), "%.*s", (int)sizeof(info->name) - 1,
+             prop.name);
     info->cc_major = prop.major;
     info->cc_minor = prop.minor;
     info->sm_count = prop.multiProcessorCount;
@@ -238,7 +249,8 @@ static int check_driver(const struct driver *d, CUresult e, const char *what, in
 }
 
 /* How many slices of at least `sms` multiprocessors a GPU makes; 0 if none. */
-static unsigned count_slices(const struct driver *d, const CUdevResource *all, unsigned sms)
+static unsigned count_slices(const struct driver *d, const CUdevResource *all,
+                             unsigned sms)
 {
     unsigned groups = 0;
 
@@ -249,14 +261,14 @@ static unsigned count_slices(const struct driver *d, const CUdevResource *all, u
 
 /* The largest slices of which there are n: the hardware rounds what is asked for up to its own
  * granularity, so ask for ever fewer. -EINVAL, logged. */
-static int choose_slice(const struct driver *d, const CUdevResource *all, int device, int n,
-                        unsigned *sms)
+static int choose_slice(const struct driver *d, const CUdevResource *all, int device,
+                        int n, unsigned *sms)
 {
     for (*sms = all->sm.smCount / (unsigned)n; *sms > 0; (*sms)--)
         if (count_slices(d, all, *sms) >= (unsigned)n)
             return 0;
-    log_error("GPU %d of %u multiprocessors cannot be cut into %d slices: at most %u", device,
-              all->sm.smCount, n, count_slices(d, all, 1));
+    log_error("GPU %d of %u multiprocessors cannot be cut into %d slices: at most %u",
+              device, all->sm.smCount, n, count_slices(d, all, 1));
     return -EINVAL;
 }
 
@@ -310,8 +322,9 @@ static int cut(struct device_slices *s, int *sms)
 
 static int take_whole(struct device_slices *s, int *sms)
 {
-    int err = check(cudaDeviceGetAttribute(sms, cudaDevAttrMultiProcessorCount, s->device),
-                    "count a GPU's multiprocessors");
+    int err =
+        check(cudaDeviceGetAttribute(sms, cudaDevAttrMultiProcessorCount, s->device),
+              "count a GPU's multiprocessors");
     return err ? err
                : check(cudaStreamCreateWithFlags(&s->streams[0], cudaStreamNonBlocking),
                        "make a stream");
@@ -397,9 +410,10 @@ int device_event_create(void **event, int device, bool timed)
 
     if (use.err)
         return use.err;
-    return check(cudaEventCreateWithFlags((cudaEvent_t *)event,
-                                          timed ? cudaEventDefault : cudaEventDisableTiming),
-                 "make an event");
+    return check(
+        cudaEventCreateWithFlags((cudaEvent_t *)event,
+                                 timed ? cudaEventDefault : cudaEventDisableTiming),
+        "make an event");
 }
 
 void device_event_destroy(void *event)
@@ -410,7 +424,8 @@ void device_event_destroy(void *event)
 
 int device_event_record(void *event, void *stream)
 {
-    return check(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream), "record an event");
+    return check(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream),
+                 "record an event");
 }
 
 int device_stream_wait(void *stream, void *event)
@@ -458,8 +473,8 @@ int device_alloc(void **p, int device, size_t bytes)
         return check(e, "allocate memory");
     cudaGetLastError();
     cudaMemGetInfo(&room, &total);
-    log_error("GPU %d is out of memory: %zu bytes wanted, %zu of %zu free", device, bytes, room,
-              total);
+    log_error("GPU %d is out of memory: %zu bytes wanted, %zu of %zu free", device, bytes,
+              room, total);
     return -ENOMEM;
 }
 
@@ -493,8 +508,9 @@ void device_host_free(void *p)
 
 int device_copy(void *dst, const void *src, size_t bytes, void *stream)
 {
-    return check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, (cudaStream_t)stream),
-                 "copy");
+    return check(
+        cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, (cudaStream_t)stream),
+        "copy");
 }
 
 /* ---- Peers ------------------------------------------------------------------------------------ */
@@ -510,7 +526,8 @@ int device_peer_enable(int a, int b)
         return use.err;
     if (a == b)
         return 1;
-    err = check(cudaDeviceCanAccessPeer(&can, a, b), "tell whether GPUs reach each other");
+    err =
+        check(cudaDeviceCanAccessPeer(&can, a, b), "tell whether GPUs reach each other");
     if (err || !can)
         return err;
     cudaError_t e = cudaDeviceEnablePeerAccess(b, 0);

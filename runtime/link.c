@@ -69,8 +69,8 @@ bool link_can_join(enum link_kind kind, const struct lane *from, const struct la
     return !reason;
 }
 
-int link_create(struct link **out, enum link_kind kind, struct lane *from, struct lane *to,
-                size_t max_bytes, bool backward)
+int link_create(struct link **out, enum link_kind kind, struct lane *from,
+                struct lane *to, size_t max_bytes, bool backward)
 {
     const char *why;
 

@@ -18,7 +18,8 @@ struct link_ops {
     int (*create)(struct link *l);
     void (*destroy)(struct link *l);
     /* See link_transfer. */
-    int (*transfer)(struct link *l, void *dst, const void *src, size_t bytes, void *after);
+    int (*transfer)(struct link *l, void *dst, const void *src, size_t bytes,
+                    void *after);
     void (*abort)(struct link *l);
 };
 
@@ -26,8 +27,8 @@ struct link {
     const struct link_ops *ops;
     struct lane *from, *to; /* borrowed */
     size_t max_bytes;
-    bool backward;          /* carries gradients: its own communicator set */
-    void *state;            /* the kind's own */
+    bool backward; /* carries gradients: its own communicator set */
+    void *state;   /* the kind's own */
 };
 
 extern const struct link_ops link_nccl, link_copy, link_host;
@@ -45,8 +46,8 @@ enum link_kind link_kind_pick(const struct lane *from, const struct lane *to);
 /* Creates and warms up the link. Staging buffers are allocated near the processor that the calling thread runs
  * on: call it from a thread that is bound next to one of the lanes. -EINVAL, one line, if the kind cannot join these lanes (nccl and a CPU
  * lane). max_bytes: the largest transfer, for staging buffers. */
-int link_create(struct link **out, enum link_kind kind, struct lane *from, struct lane *to,
-                size_t max_bytes, bool backward);
+int link_create(struct link **out, enum link_kind kind, struct lane *from,
+                struct lane *to, size_t max_bytes, bool backward);
 void link_destroy(struct link *l);
 
 /* Copies src (on `from`) to dst (on `to`); what produced src is complete. One call at a time per link. Between CPU lanes it is done at return. Otherwise it is enqueued, and

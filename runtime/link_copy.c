@@ -19,8 +19,9 @@ static int create(struct link *l)
     int direct = device_peer_enable(l->from->spec.device, l->to->spec.device);
     int err = direct < 0 ? direct : link_side_create(side, l->from->spec.device);
     if (!err && !direct)
-        log_warn("GPUs %d and %d cannot reach each other: link copy goes through the host",
-                 l->from->spec.device, l->to->spec.device);
+        log_warn(
+            "GPUs %d and %d cannot reach each other: link copy goes through the host",
+            l->from->spec.device, l->to->spec.device);
     if (err) {
         free(side);
         return err;

@@ -11,8 +11,9 @@
 #define PIECE_BYTES ((size_t)2 << 20)
 
 struct host {
-    struct link_side in, out; /* from the source GPU, to the destination GPU; stream NULL: a CPU lane */
-    uint8_t *stage;           /* (max_bytes) page-locked, between GPUs */
+    struct link_side in,
+        out; /* from the source GPU, to the destination GPU; stream NULL: a CPU lane */
+    uint8_t *stage; /* (max_bytes) page-locked, between GPUs */
 };
 
 static void destroy(struct link *l)
@@ -31,7 +32,8 @@ static void destroy(struct link *l)
 
 static int create(struct link *l)
 {
-    bool from_gpu = l->from->spec.kind == LANE_CUDA, to_gpu = l->to->spec.kind == LANE_CUDA;
+    bool from_gpu = l->from->spec.kind == LANE_CUDA,
+         to_gpu = l->to->spec.kind == LANE_CUDA;
     struct host *h = calloc(1, sizeof(*h));
     int err = 0;
 

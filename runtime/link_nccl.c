@@ -11,15 +11,16 @@
 #include "runtime/link.h"
 
 /* Thread blocks of one transfer: they take multiprocessors from the lanes. */
-#define MAX_CTAS 8
-#define WARM_BYTES ((size_t)1 << 20)
+#define MAX_CTAS      8
+#define WARM_BYTES    ((size_t)1 << 20)
 /* How long an abort waits for the lock, which a call that hangs may hold. */
 #define ABORT_SECONDS 2
 
 struct nccl {
-    int ranks;                /* 1: both lanes are on one GPU */
-    struct link_side side[2]; /* of rank 0, the source, and rank 1; one rank: side[0] alone */
-    ncclComm_t comm[2];       /* (ranks) */
+    int ranks; /* 1: both lanes are on one GPU */
+    struct link_side
+        side[2];        /* of rank 0, the source, and rank 1; one rank: side[0] alone */
+    ncclComm_t comm[2]; /* (ranks) */
     bool aborted;
 };
 
@@ -86,7 +87,8 @@ static int check_async(const struct link *l)
 }
 
 /* Both sides in one group: neither can wait for a call that is not made. */
-static int send_and_receive(const struct link *l, void *dst, const void *src, size_t bytes)
+static int send_and_receive(const struct link *l, void *dst, const void *src,
+                            size_t bytes)
 {
     const struct nccl *n = l->state;
     int last = n->ranks - 1;
@@ -94,10 +96,12 @@ static int send_and_receive(const struct link *l, void *dst, const void *src, si
 
     if (err)
         return err;
-    err = check(l, ncclSend(src, bytes, ncclChar, last, n->comm[0], n->side[0].stream), "send");
+    err = check(l, ncclSend(src, bytes, ncclChar, last, n->comm[0], n->side[0].stream),
+                "send");
     if (!err)
-        err = check(l, ncclRecv(dst, bytes, ncclChar, 0, n->comm[last], n->side[last].stream),
-                    "receive");
+        err = check(
+            l, ncclRecv(dst, bytes, ncclChar, 0, n->comm[last], n->side[last].stream),
+            "receive");
     int end = check(l, ncclGroupEnd(), "send");
     return err ? err : end;
 }
@@ -107,7 +111,8 @@ static int transfer(struct link *l, void *dst, const void *src, size_t bytes, vo
     struct nccl *n = l->state;
 
     pthread_mutex_lock(&lock);
-    int err = __atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE) ? -ECANCELED : check_async(l);
+    int err =
+        __atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE) ? -ECANCELED : check_async(l);
     if (!err)
         err = send_and_receive(l, dst, src, bytes);
     pthread_mutex_unlock(&lock);

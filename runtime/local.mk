@@ -24,6 +24,10 @@ libpenstock_core_la_SOURCES += \
 	%D%/task.c \
 	%D%/task.h \
 	%D%/text.c \
+	%D%/topo.c \
+	%D%/topo.h \
+	%D%/topo_svg.c \
+	%D%/topo_text.c \
 	%D%/version.c \
 	%D%/watch.c
 include_HEADERS += \

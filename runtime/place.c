@@ -20,8 +20,8 @@ struct place {
     bool imagined;         /* place_imagine */
     int gpus;
 
-    pthread_mutex_t lock;  /* of what follows: binding is called by every lane's thread */
-    char (*warned)[64];    /* (n_warned) lanes, or "" for the machine, that were warned of */
+    pthread_mutex_t lock; /* of what follows: binding is called by every lane's thread */
+    char (*warned)[64]; /* (n_warned) lanes, or "" for the machine, that were warned of */
     int n_warned;
 };
 
@@ -49,7 +49,8 @@ static int read_affinity(hwloc_bitmap_t set)
         CPU_FREE(mask);
     }
     if (err)
-        log_error("the system does not say which processors may be used: %s", strerror(err));
+        log_error("the system does not say which processors may be used: %s",
+                  strerror(err));
     return -err;
 }
 
@@ -157,8 +158,7 @@ int place_cpus(const struct place *p, int **cpus, int *n)
     /* hwloc's own order keeps neighbours together; processors that it does not show come last. */
     while ((pu = hwloc_get_next_obj_by_type(p->topology, HWLOC_OBJ_PU, pu)))
         add_cpu(list, &found, rest, pu->os_index);
-    hwloc_bitmap_foreach_begin(cpu, rest)
-        list[found++] = (int)cpu;
+    hwloc_bitmap_foreach_begin(cpu, rest) list[found++] = (int)cpu;
     hwloc_bitmap_foreach_end();
     hwloc_bitmap_free(rest);
     *cpus = list;
@@ -191,7 +191,8 @@ static void pci_cpus(const struct place *p, const char *pci, hwloc_bitmap_t set)
 static hwloc_obj_t next_gpu(const struct place *p, hwloc_obj_t obj)
 {
     while ((obj = hwloc_get_next_pcidev(p->topology, obj)))
-        if (obj->attr->pcidev.vendor_id == 0x10de && obj->attr->pcidev.class_id >> 8 == 0x03)
+        if (obj->attr->pcidev.vendor_id == 0x10de &&
+            obj->attr->pcidev.class_id >> 8 == 0x03)
             break;
     return obj;
 }
@@ -216,7 +217,8 @@ static void gpu_pci(const struct place *p, char pci[32], int device)
 }
 
 /* The processors of a lane, or near its GPU; none if that is unknown. */
-static void lane_cpus(const struct place *p, const struct lane_spec *spec, hwloc_bitmap_t set)
+static void lane_cpus(const struct place *p, const struct lane_spec *spec,
+                      hwloc_bitmap_t set)
 {
     char pci[32];
 
@@ -355,8 +357,7 @@ static int describe_node(const struct place *p, struct place_node *node, hwloc_o
     int n = hwloc_bitmap_weight(set);
     node->cpus = malloc((size_t)(n > 0 ? n : 1) * sizeof(*node->cpus));
     if (node->cpus) {
-        hwloc_bitmap_foreach_begin(cpu, set)
-            node->cpus[node->n_cpus++] = (int)cpu;
+        hwloc_bitmap_foreach_begin(cpu, set) node->cpus[node->n_cpus++] = (int)cpu;
         hwloc_bitmap_foreach_end();
     } else {
         err = no_memory();
@@ -373,7 +374,8 @@ static int describe_nodes(const struct place *p, struct place_machine *m)
     m->nodes = calloc((size_t)(n > 0 ? n : 1), sizeof(*m->nodes));
     if (!m->nodes)
         return no_memory();
-    while (!err && (obj = hwloc_get_next_obj_by_type(p->topology, HWLOC_OBJ_NUMANODE, obj)))
+    while (!err &&
+           (obj = hwloc_get_next_obj_by_type(p->topology, HWLOC_OBJ_NUMANODE, obj)))
         err = describe_node(p, &m->nodes[m->n_nodes++], obj);
     return err;
 }
@@ -404,7 +406,8 @@ static int describe_gpu(struct place *p, struct place_gpu *gpu, int device)
     }
     int err = device_query(&info, device);
     if (!err) {
-        snprintf(gpu->name, sizeof(gpu->name), "%.*s", (int)sizeof(gpu->name) - 1, info.name);
+        snprintf(gpu->name, sizeof(gpu->name), "%.*s", (int)sizeof(gpu->name) - 1,
+                 info.name);
         gpu->sms = info.sm_count;
         gpu->memory = info.mem_total;
     }
@@ -443,7 +446,8 @@ static int describe_nvlink(const struct place *p, struct place_machine *m)
     struct hwloc_distances_s *d = NULL;
     unsigned found = 1;
 
-    if (!m->n_gpus || hwloc_distances_get_by_name(p->topology, "NVLinkBandwidth", &found, &d, 0) ||
+    if (!m->n_gpus ||
+        hwloc_distances_get_by_name(p->topology, "NVLinkBandwidth", &found, &d, 0) ||
         !found)
         return 0;
     m->nvlink = calloc((size_t)m->n_gpus * (size_t)m->n_gpus, sizeof(*m->nvlink));
@@ -451,10 +455,10 @@ static int describe_nvlink(const struct place *p, struct place_machine *m)
         hwloc_distances_release(p->topology, d);
         return no_memory();
     }
-    if (!hwloc_distances_transform(p->topology, d, HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS,
-                                   NULL, 0))
-        hwloc_distances_transform(p->topology, d, HWLOC_DISTANCES_TRANSFORM_TRANSITIVE_CLOSURE,
-                                  NULL, 0);
+    if (!hwloc_distances_transform(p->topology, d,
+                                   HWLOC_DISTANCES_TRANSFORM_MERGE_SWITCH_PORTS, NULL, 0))
+        hwloc_distances_transform(p->topology, d,
+                                  HWLOC_DISTANCES_TRANSFORM_TRANSITIVE_CLOSURE, NULL, 0);
     for (unsigned i = 0; i < d->nbobjs; i++)
         for (unsigned j = 0; j < d->nbobjs; j++) {
             int a = gpu_of(p, d->objs[i]), b = gpu_of(p, d->objs[j]);

@@ -57,30 +57,31 @@ int place_lane_node(struct place *p, const struct lane_spec *spec);
 
 /* What the topology says, for people. */
 struct place_node {
-    int index;        /* OS number */
-    size_t memory;    /* bytes */
-    int *cpus;        /* (n_cpus) usable ones, ascending */
+    int index;     /* OS number */
+    size_t memory; /* bytes */
+    int *cpus;     /* (n_cpus) usable ones, ascending */
     int n_cpus;
 };
 
 struct place_gpu {
-    char name[64];    /* "" if unknown */
+    char name[64]; /* "" if unknown */
     char pci[32];
-    int node;         /* OS number, -1 unknown */
-    int sms;          /* multiprocessors, 0 unknown */
-    size_t memory;    /* bytes, 0 unknown */
+    int node;      /* OS number, -1 unknown */
+    int sms;       /* multiprocessors, 0 unknown */
+    size_t memory; /* bytes, 0 unknown */
 };
 
 struct place_machine {
-    char name[128], cpu[128];   /* "" if unknown */
-    bool here;                  /* this machine, and not one from a file */
+    char name[128], cpu[128]; /* "" if unknown */
+    bool here;                /* this machine, and not one from a file */
     int packages, cores, processors;
-    size_t memory;              /* bytes */
-    struct place_node *nodes;   /* (n_nodes) */
+    size_t memory;            /* bytes */
+    struct place_node *nodes; /* (n_nodes) */
     int n_nodes;
-    struct place_gpu *gpus;     /* (n_gpus) */
+    struct place_gpu *gpus; /* (n_gpus) */
     int n_gpus;
-    double *nvlink;             /* (n_gpus, n_gpus) bytes per second; NULL: the topology does not say */
+    double
+        *nvlink; /* (n_gpus, n_gpus) bytes per second; NULL: the topology does not say */
 };
 
 int place_describe(struct place *p, struct place_machine *m);

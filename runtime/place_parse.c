@@ -108,7 +108,8 @@ static int refuse_cpu(const struct list *l, const char *item, const char *which)
     qsort(sorted, (size_t)l->n_cpus, sizeof(*sorted), compare);
     place_cpus_text(text, sizeof(text), sorted, l->n_cpus, ',');
     free(sorted);
-    return refuse(item, "no processor %.12s for this process: it may use %s", which, text);
+    return refuse(item, "no processor %.12s for this process: it may use %s", which,
+                  text);
 }
 
 /* Adds a processor to the lane that is being read, the last of the list. */
@@ -148,7 +149,8 @@ static int read_cpu_range(struct list *l, const char *item, const char **text)
     if (err == -ERANGE)
         return refuse_cpu(l, item, start);
     if (err)
-        return refuse(item, "a processor number is missing; write cpu:0, cpu:0-7 or cpu:0+2");
+        return refuse(item,
+                      "a processor number is missing; write cpu:0, cpu:0-7 or cpu:0+2");
     if (last < first)
         return refuse(item, "the range %d-%d runs backwards", first, last);
     for (int cpu = first; !err; cpu++) {
@@ -169,13 +171,14 @@ static int read_cpu_lane(struct list *l, const char *item, const char *text)
     while (!(err = read_cpu_range(l, item, &text)) && *text == '+')
         text++;
     if (!err && *text)
-        return refuse(item, "cannot read \"%.16s\"; write cpu:0, cpu:0-7 or cpu:0+2", text);
+        return refuse(item, "cannot read \"%.16s\"; write cpu:0, cpu:0-7 or cpu:0+2",
+                      text);
     if (err)
         return err;
     size_t len = strlen(item);
     bool fits = len < sizeof(s->name);
-    snprintf(s->name, sizeof(s->name), "%.*s%s", fits ? (int)len : (int)sizeof(s->name) - 4,
-             item, fits ? "" : "...");
+    snprintf(s->name, sizeof(s->name), "%.*s%s",
+             fits ? (int)len : (int)sizeof(s->name) - 4, item, fits ? "" : "...");
     return 0;
 }
 
@@ -237,7 +240,8 @@ static int read_item(struct list *l, const char *item)
     if (!strncmp(item, "cuda:", 5))
         return read_gpu_lanes(l, item, item + 5);
     if (!*item)
-        return refuse(item, "a lane is missing; name lanes like cuda:0,cuda:1 or cpu:0,cpu:1-3");
+        return refuse(
+            item, "a lane is missing; name lanes like cuda:0,cuda:1 or cpu:0,cpu:1-3");
     return refuse(item, "no kind of lane; there are cuda:0, cuda:0/4, cpu:0 and cpu:0-7");
 }
 

@@ -25,10 +25,13 @@ UNIT_TESTS +=
 
 # --- runtime ---
 UNIT_TESTS += \
+	%D%/runtime-lane \
 	%D%/runtime-link \
 	%D%/runtime-link-gpu \
 	%D%/runtime-place \
+	%D%/runtime-topo \
 	%D%/runtime-reference
+EXTRA_DIST += %D%/topologies
 
 # --- cli ---
 SCRIPT_TESTS +=

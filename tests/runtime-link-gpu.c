@@ -9,8 +9,8 @@
 #include "kernels/device.h"
 #include "runtime/link.h"
 
-#define MOST (((size_t)1 << 20) + 5)
-#define GUARD 64 /* bytes on both sides of a destination that must stay as they are */
+#define MOST   (((size_t)1 << 20) + 5)
+#define GUARD  64 /* bytes on both sides of a destination that must stay as they are */
 #define ROUNDS 20
 
 static const size_t sizes[] = {0, 1, 3, 4096, MOST};
@@ -119,15 +119,17 @@ static void *run_direction(void *arg)
 static void both_ways(struct lane *a, struct lane *b, enum link_kind kind)
 {
     struct direction there = {.from = a, .to = b, .kind = kind, .seed = 1};
-    struct direction back = {.from = b, .to = a, .kind = kind, .seed = 2, .backward = true};
+    struct direction back = {
+        .from = b, .to = a, .kind = kind, .seed = 2, .backward = true};
     pthread_t thread;
 
     assert_int_equal(pthread_create(&thread, NULL, run_direction, &there), 0);
     run_direction(&back);
     pthread_join(thread, NULL);
     if (there.faults || back.faults)
-        fail_msg("link %s between %s and %s: %d faults there, %d back", link_kind_name(kind),
-                 a->spec.name, b->spec.name, there.faults, back.faults);
+        fail_msg("link %s between %s and %s: %d faults there, %d back",
+                 link_kind_name(kind), a->spec.name, b->spec.name, there.faults,
+                 back.faults);
 }
 
 static void cuts_slices(void **state)
@@ -166,7 +168,8 @@ static void refuses_too_many_slices(void **state)
 
     assert_int_equal(device_slices_create(&slices, 0, 1000, streams, sms), -EINVAL);
     assert_int_equal(device_slices_create(&slices, 0, 0, streams, sms), -EINVAL);
-    assert_int_equal(device_slices_create(&slices, device_count(), 1, streams, sms), -ENODEV);
+    assert_int_equal(device_slices_create(&slices, device_count(), 1, streams, sms),
+                     -ENODEV);
     free(streams);
 }
 
@@ -264,7 +267,8 @@ static void ends_by_abort(void **state)
         skip();
     open_lanes(&l, "cuda:0/2");
     assert_int_equal(device_alloc(&p, 0, 512), 0);
-    assert_int_equal(link_create(&link, LINK_NCCL, &l.lane[0], &l.lane[1], 256, false), 0);
+    assert_int_equal(link_create(&link, LINK_NCCL, &l.lane[0], &l.lane[1], 256, false),
+                     0);
     assert_int_equal(link_transfer(link, (char *)p + 256, p, 256, NULL), 0);
     link_abort(link);
     link_abort(link);
@@ -285,13 +289,14 @@ static void measures(void **state)
         double small, large;
         if (!link_can_join(kind, &l.lane[0], &l.lane[1], NULL))
             continue;
-        assert_int_equal(link_create(&link, kind, &l.lane[0], &l.lane[1], 64 << 20, false), 0);
+        assert_int_equal(
+            link_create(&link, kind, &l.lane[0], &l.lane[1], 64 << 20, false), 0);
         assert_int_equal(link_measure(link, place, &small, 4096, 50), 0);
         assert_int_equal(link_measure(link, place, &large, 64 << 20, 9), 0);
         assert_true(small > 0 && small < 1e-3);
         assert_true(large > small && large < 0.1);
-        printf("link %s between slices: %.1f us, %.1f GB/s\n", link_kind_name(kind), small * 1e6,
-               (64 << 20) / (large - small) * 1e-9);
+        printf("link %s between slices: %.1f us, %.1f GB/s\n", link_kind_name(kind),
+               small * 1e6, (64 << 20) / (large - small) * 1e-9);
         link_destroy(link);
     }
     close_lanes(&l);
