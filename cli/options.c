@@ -9,6 +9,9 @@
 
 const char lane_flags_help[] =
     "  -m, --model PATH      Hugging Face folder or GGUF file\n"
+    "      --shape NAME      random weights instead: smollm2-135m, llama-1b, llama-8b, "
+    "or a\n"
+    "                        config.json\n"
     "  -c, --ctx-size N      longest sequence, prompt and answer (default: what is "
     "needed)\n"
     "      --devices LIST    lanes: cuda:0,cuda:1  cuda:0/4 (four slices)  cpu:0  "
@@ -71,11 +74,21 @@ static int lane_number(struct penstock_options *o, int flag, const char *value)
     }
 }
 
+bool has_model(const struct penstock_options *o)
+{
+    if (!o->model == !o->shape)
+        fprintf(stderr, "penstock: error: give one of -m MODEL and --shape NAME\n");
+    return !o->model != !o->shape;
+}
+
 int lane_flag(struct penstock_options *o, int flag, const char *value)
 {
     switch (flag) {
     case 'm':
         o->model = value;
+        return 0;
+    case OPT_SHAPE:
+        o->shape = value;
         return 0;
     case OPT_DEVICES:
         o->devices = value;

@@ -16,6 +16,7 @@ enum {
     OPT_LINK,
     OPT_ORDER,
     OPT_DTYPE,
+    OPT_SHAPE,
     OPT_OWN
 };
 
@@ -31,6 +32,7 @@ enum {
         {"link", required_argument, NULL, OPT_LINK},                                     \
         {"order", required_argument, NULL, OPT_ORDER},                                   \
         {"dtype", required_argument, NULL, OPT_DTYPE},                                   \
+        {"shape", required_argument, NULL, OPT_SHAPE},                                   \
         {"verbose", no_argument, NULL, 'v'},                                             \
     {                                                                                    \
         "help", no_argument, NULL, 'h'                                                   \
@@ -38,6 +40,9 @@ enum {
 
 /* Their description, for usage texts. */
 extern const char lane_flags_help[];
+
+/* Whether there is exactly one of -m and --shape; a line if not. */
+bool has_model(const struct penstock_options *o);
 
 /* Takes one of these flags. 0; 1 if it is not one of them; -EINVAL after a line. */
 int lane_flag(struct penstock_options *o, int flag, const char *value);

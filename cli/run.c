@@ -169,8 +169,8 @@ static int parse(struct run *r, int argc, char **argv)
     int sources = !!r->prompt + !!r->file + !!r->prompts;
     if (optind < argc)
         fprintf(stderr, "penstock: error: unexpected argument %s\n", argv[optind]);
-    else if (!r->options.model)
-        fprintf(stderr, "penstock: error: no model: give -m MODEL\n");
+    else if (!has_model(&r->options))
+        ;
     else if (sources != 1)
         fprintf(stderr, "penstock: error: give one of -p, -f and --prompts\n");
     else

@@ -59,8 +59,8 @@ static int parse(struct score *s, int argc, char **argv)
         return err;
     if (optind < argc)
         fprintf(stderr, "penstock: error: unexpected argument %s\n", argv[optind]);
-    else if (!s->options.model)
-        fprintf(stderr, "penstock: error: no model: give -m MODEL\n");
+    else if (!has_model(&s->options))
+        ;
     else if (s->file && s->ids)
         fprintf(stderr, "penstock: error: give one of -f and --ids\n");
     else
@@ -152,7 +152,7 @@ static int score(struct score *s)
 {
     struct penstock_score_report report;
     struct penstock_model_info info;
-    int err = penstock_model_query(s->options.model, &info);
+    int err = penstock_model_query(&s->options, &info);
     if (err)
         return err;
     s->vocabulary = info.vocabulary;

@@ -1,12 +1,11 @@
 /* Causal attention over the paged KV cache. Segments of few rows (decode) take dot products row by
  * row, so that a row's result does not depend on the batch; longer ones (prefill) take blocked matrix
  * products with an online softmax, the G query heads of a KV head stacked into one matrix. */
+#include "kernels/blas.h"
 #include "kernels/cpu.h"
 
 #include <math.h>
 #include <string.h>
-
-#include <cblas.h>
 
 #define DIRECT_ROWS 4   /* longest segment that goes row by row */
 #define STACK_ROWS  256 /* about how many rows the stacked query matrix has */
@@ -142,14 +141,13 @@ static void attend_chunk(const struct attn_job *job, struct attn_work *w, int co
 {
     int G = job->group, D = job->attn->head_dim;
 
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, count * G, n, D,
-                job->attn->scale, w->q, D, w->k, D, 0.0f, w->scores, CHUNK);
+    blas_sgemm(true, count * G, n, D, job->attn->scale, w->q, D, w->k, D, 0.0f, w->scores,
+               CHUNK);
     for (int m = 0; m < count * G; m++) {
         int seen = pos + m / G + 1 - first;
         soften(job, w, m, seen < 0 ? 0 : seen < n ? seen : n, n);
     }
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, count * G, D, n, 1.0f,
-                w->scores, CHUNK, w->v, D, 1.0f, w->o, D);
+    blas_sgemm(false, count * G, D, n, 1.0f, w->scores, CHUNK, w->v, D, 1.0f, w->o, D);
 }
 
 /* `count` consecutive rows of a segment, one KV head. */

@@ -1,12 +1,10 @@
 /* The CPU backend: its context, memory and table of kernels. */
+#include "kernels/blas.h"
 #include "kernels/cpu.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cblas.h>
 
 #define ALIGN             64
 #define ROW_TILE_ELEMENTS 16384
@@ -142,22 +140,16 @@ static const struct kernel_ops cpu_ops = {
     .logprob = logprob_cpu,
 };
 
-/* Every thread of a lane calls the BLAS by itself, so the BLAS must not start threads. */
-static void blas_init(void)
-{
-    openblas_set_num_threads(1);
-}
-
 int kernel_cpu_create(struct kernel_ctx **out, int n_threads, const int *cpus)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct cpu_ctx *ctx = calloc(1, sizeof(*ctx));
     int err;
 
     if (!ctx)
         return -ENOMEM;
-    pthread_once(&once, blas_init);
-    err = pool_create(&ctx->base.pool, n_threads, cpus);
+    err = blas_open();
+    if (!err)
+        err = pool_create(&ctx->base.pool, n_threads, cpus);
     if (err) {
         free(ctx);
         return err;

@@ -1,10 +1,9 @@
 /* Matrix products: OpenBLAS on tiles for many rows, own dot products for few, because a BLAS packs
  * the whole weight matrix anew for every call. */
+#include "kernels/blas.h"
 #include "kernels/cpu.h"
 
 #include <string.h>
-
-#include <cblas.h>
 
 #define FEW_ROWS  32  /* up to here a row's result does not depend on the other rows */
 #define FEW_TILE  64  /* columns of a tile then */
@@ -71,9 +70,8 @@ static void blas_tile(void *arg, int tile, int thread)
     float beta = blas_begin(g, y, rows, col, cols);
 
     (void)thread;
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, rows, cols, g->K, 1.0f,
-                g->x + (size_t)row * g->K, g->K, g->w + (size_t)col * g->K, g->K, beta, y,
-                g->N);
+    blas_sgemm(true, rows, cols, g->K, 1.0f, g->x + (size_t)row * g->K, g->K,
+               g->w + (size_t)col * g->K, g->K, beta, y, g->N);
 }
 
 /* Equal column tiles near TILE_COLS, a multiple of 32 wide. */

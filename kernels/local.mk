@@ -5,10 +5,13 @@ libpenstock_core_la_SOURCES += \
 	%D%/attn_cpu.c \
 	%D%/base.c \
 	%D%/base.h \
+	%D%/blas.c \
+	%D%/blas.h \
 	%D%/cpu.c \
 	%D%/cpu.h \
 	%D%/device.h \
 	%D%/embed_cpu.c \
+	%D%/exp.h \
 	%D%/gemm_cpu.c \
 	%D%/kernel.c \
 	%D%/kernel.h \

@@ -23,6 +23,7 @@ void penstock_set_verbosity(int level);
 
 struct penstock_text; /* a model's tokenizer and chat form */
 
+/* model NULL: neither of both. */
 int penstock_text_open(struct penstock_text **out, const char *model);
 void penstock_text_close(struct penstock_text *t);
 /* Whether the model has a tokenizer; without one the functions below say so and return -ENOENT. */
@@ -51,7 +52,8 @@ int penstock_stream_flush(struct penstock_stream *s, const char **text, size_t *
 /* ---- A model on lanes --------------------------------------------------------------------------- */
 
 struct penstock_options {
-    const char *model;   /* Hugging Face folder or GGUF file */
+    const char *model;   /* Hugging Face folder or GGUF file, or NULL for a shape */
+    const char *shape;   /* random weights: "llama-1b", "llama-8b", "smollm2-135m", or a config.json */
     const char *devices; /* "cuda:0,cuda:1", "cuda:0/4", "cpu:0,cpu:1-3"; NULL: every GPU, else CPU lanes */
     int stages;          /* 0: one per lane */
     const char *split;   /* ratios of layers per stage, "3,1"; NULL: by cost */
@@ -146,7 +148,7 @@ int penstock_score(struct penstock_score_report *report,
                    const struct penstock_score *work);
 void penstock_score_report_free(struct penstock_score_report *report);
 
-/* What a model's configuration says of it. */
+/* What the configuration of options' model or shape says of it. */
 struct penstock_model_info {
     char arch[16];
     size_t vocabulary, layers, hidden, max_context;
@@ -155,7 +157,8 @@ struct penstock_model_info {
     int32_t bos; /* -1: none */
 };
 
-int penstock_model_query(const char *model, struct penstock_model_info *info);
+int penstock_model_query(const struct penstock_options *options,
+                         struct penstock_model_info *info);
 
 /* ---- The machine --------------------------------------------------------------------------------- */
 

@@ -298,7 +298,8 @@ int session_open(struct session *s, const struct penstock_options *o,
     if (!err)
         err = open_machine(s, o);
     if (!err)
-        err = model_open(&s->model, o->model);
+        err = o->shape ? model_open_shape(&s->model, o->shape, 0)
+                       : model_open(&s->model, o->model);
     if (!err)
         err = count_stages(s, o);
     if (!err)

@@ -23,8 +23,8 @@ int penstock_text_open(struct penstock_text **out, const char *model)
     struct penstock_text *t = calloc(1, sizeof(*t));
     if (!t)
         return -ENOMEM;
-    int err = model_open(&t->model, model);
-    if (!err)
+    int err = model ? model_open(&t->model, model) : 0;
+    if (!err && model)
         err = tokenizer_open(&t->tokenizer, t->model);
     if (err) {
         penstock_text_close(t);
@@ -52,7 +52,8 @@ static int need_tokenizer(const struct penstock_text *t)
 {
     if (t->tokenizer)
         return 0;
-    log_error("%s has no tokenizer: give token ids", t->model->path);
+    log_error("%s has no tokenizer: give token ids",
+              t->model ? t->model->path : "a shape");
     return -ENOENT;
 }
 
@@ -122,10 +123,11 @@ int penstock_stream_flush(struct penstock_stream *s, const char **text, size_t *
     return tokenizer_stream_flush(s->stream, text, len);
 }
 
-int penstock_model_query(const char *path, struct penstock_model_info *info)
+int penstock_model_query(const struct penstock_options *o,
+                         struct penstock_model_info *info)
 {
     struct model *m;
-    int err = model_open(&m, path);
+    int err = o->shape ? model_open_shape(&m, o->shape, 0) : model_open(&m, o->model);
     if (err)
         return err;
     const struct model_config *c = &m->config;

@@ -27,6 +27,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/safetensors.c \
 	%D%/safetensors.h \
 	%D%/safetensors_set.c \
+	%D%/shape.c \
 	%D%/source.c \
 	%D%/source.h \
 	%D%/source_gguf.c \

@@ -104,6 +104,9 @@ int model_random(struct model **out, const struct model_config *config, uint64_t
  * another name. */
 int model_shape(struct model_config *c, const char *name);
 
+/* A random model of such a name, or of the sizes in a config.json or a folder that has one. */
+int model_open_shape(struct model **out, const char *shape, uint64_t seed);
+
 /* The weight's place; data NULL if the model has none, or is random. HEAD of a tied model is EMBED. */
 const struct model_tensor *model_tensor(const struct model *m, enum model_weight weight,
                                         size_t layer);
