@@ -30,7 +30,8 @@ UNIT_TESTS += \
 	%D%/runtime-link-gpu \
 	%D%/runtime-place \
 	%D%/runtime-topo \
-	%D%/runtime-reference
+	%D%/runtime-reference \
+	%D%/runtime-watch
 EXTRA_DIST += %D%/topologies
 
 # --- cli ---
