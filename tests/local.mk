@@ -35,7 +35,8 @@ UNIT_TESTS += \
 EXTRA_DIST += %D%/topologies
 
 # --- cli ---
-SCRIPT_TESTS +=
+SCRIPT_TESTS += \
+	%D%/cli-topo.sh
 
 # --- golden files: scripts that make golden runs, programs that they need ---
 GOLDENS +=
