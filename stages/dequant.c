@@ -24,16 +24,17 @@ static uint16_t load16(const uint8_t *p)
  * branches, so that loops vectorise, and without subnormal floats, which lanes may flush. */
 static float half(uint16_t h)
 {
-    const uint32_t shifted = (uint32_t)(h & 0x7fff) << 13, sign = (uint32_t)(h & 0x8000)
-                                                                  << 16;
-    float normal = float_of(shifted + (112u << 23));
-    float tiny = float_of(shifted + (113u << 23)) - float_of(113u << 23);
-    float huge = float_of(shifted + (224u << 23)); /* infinity and NaN */
-    float x = shifted < (1u << 23) ? tiny : shifted >= (31u << 23) ? huge : normal;
-    uint32_t bits;
+    const int32_t shifted = (h & 0x7fff) << 13, bias = 112 << 23, tiny_bias = 113 << 23;
+    const int32_t is_tiny = -(shifted < 1 << 23), is_huge = -(shifted >= 31 << 23);
+    int32_t normal =
+        shifted + bias + (is_huge & bias); /* infinity and NaN: exponent 255 */
+    float tiny =
+        float_of((uint32_t)(shifted + tiny_bias)) - float_of((uint32_t)tiny_bias);
+    int32_t tiny_bits;
 
-    memcpy(&bits, &x, sizeof(bits));
-    return float_of(bits | sign);
+    memcpy(&tiny_bits, &tiny, sizeof(tiny));
+    uint32_t magnitude = (uint32_t)((tiny_bits & is_tiny) | (normal & ~is_tiny));
+    return float_of(magnitude | (uint32_t)(h & 0x8000) << 16);
 }
 
 static void from_f16(float *restrict y, const uint8_t *restrict x, size_t n)
@@ -71,19 +72,32 @@ static void block_q4_1(float *restrict y, const uint8_t *restrict x)
     }
 }
 
-/* The fifth bits of 32 quants are one integer. */
+/* Bits 0 to 7 of b as eight bytes of 0 or 16: byte k keeps bit k alone, which then moves to bit 7. */
+static uint64_t spread(uint8_t b)
+{
+    uint64_t x = (b * UINT64_C(0x0101010101010101)) & UINT64_C(0x8040201008040201);
+    return ((x + UINT64_C(0x7f7f7f7f7f7f7f7f)) >> 3) & UINT64_C(0x1010101010101010);
+}
+
+/* The fifth bits of 32 quants are one little-endian integer, here put to v (32). */
+static void fifth_bits(uint8_t *v, const uint8_t *bits)
+{
+    for (int i = 0; i < 4; i++) {
+        uint64_t eight = spread(bits[i]);
+        memcpy(v + 8 * i, &eight, sizeof(eight));
+    }
+}
+
 static void block_q5_0(float *restrict y, const uint8_t *restrict x)
 {
     const float d = half(load16(x));
     const uint8_t *q = x + 6;
-    uint32_t high;
+    uint8_t v[32];
 
-    memcpy(&high, x + 2, sizeof(high));
+    fifth_bits(v, x + 2);
     for (int i = 0; i < 16; i++) {
-        int lo = (q[i] & 15) | (int)(high >> i & 1) << 4;
-        int hi = q[i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
-        y[i] = d * (float)(lo - 16);
-        y[i + 16] = d * (float)(hi - 16);
+        y[i] = d * (float)((v[i] | (q[i] & 15)) - 16);
+        y[i + 16] = d * (float)((v[i + 16] | q[i] >> 4) - 16);
     }
 }
 
@@ -91,14 +105,12 @@ static void block_q5_1(float *restrict y, const uint8_t *restrict x)
 {
     const float d = half(load16(x)), m = half(load16(x + 2));
     const uint8_t *q = x + 8;
-    uint32_t high;
+    uint8_t v[32];
 
-    memcpy(&high, x + 4, sizeof(high));
+    fifth_bits(v, x + 4);
     for (int i = 0; i < 16; i++) {
-        int lo = (q[i] & 15) | (int)(high >> i & 1) << 4;
-        int hi = q[i] >> 4 | (int)(high >> (i + 16) & 1) << 4;
-        y[i] = d * (float)lo + m;
-        y[i + 16] = d * (float)hi + m;
+        y[i] = d * (float)(v[i] | (q[i] & 15)) + m;
+        y[i + 16] = d * (float)(v[i + 16] | q[i] >> 4) + m;
     }
 }
 
@@ -159,20 +171,23 @@ static void block_q5_k(float *restrict y, const uint8_t *restrict x)
     }
 }
 
-/* Blocks of 256: sixteen sub-blocks of 16 with signed scales. In each half of 128, run k of 32
- * takes nibbles from byte k % 2 * 32 + i and two bits from byte i of the high part. */
+/* Blocks of 256: sixteen sub-blocks of 16 with signed scales. In each half of 128, the k-th 32 take
+ * nibbles from 32 bytes at k % 2 * 32 and two bits each from all 32 high bytes. */
 static void block_q6_k(float *restrict y, const uint8_t *restrict x)
 {
     const uint8_t *low = x, *high = x + 128;
     const int8_t *scales = (const int8_t *)x + 192;
     const float d = half(load16(x + 208));
 
-    for (int run = 0; run < 8; run++) {
-        const int part = run / 4, k = run % 4;
-        const uint8_t *lo = low + part * 64 + k % 2 * 32, *hi = high + part * 32;
-        for (int i = 0; i < 32; i++) {
-            int v = (lo[i] >> k / 2 * 4 & 15) | (hi[i] >> 2 * k & 3) << 4;
-            y[run * 32 + i] = d * (float)scales[run * 2 + i / 16] * (float)(v - 32);
+    for (int run = 0; run < 16; run++) {
+        const int part = run / 8, k = run / 2 % 4, at = run % 2 * 16;
+        const uint8_t *lo = low + part * 64 + k % 2 * 32 + at,
+                      *hi = high + part * 32 + at;
+        const int low_shift = k / 2 * 4, high_shift = 2 * k;
+        const float scale = d * (float)scales[run];
+        for (int i = 0; i < 16; i++) {
+            int v = (lo[i] >> low_shift & 15) | (hi[i] >> high_shift & 3) << 4;
+            y[run * 16 + i] = scale * (float)(v - 32);
         }
     }
 }
