@@ -139,7 +139,7 @@ static void add_cpu(int *cpus, int *n, hwloc_bitmap_t rest, unsigned cpu)
     if (!hwloc_bitmap_isset(rest, cpu))
         return;
     hwloc_bitmap_clr(rest, cpu);
-    cpus[(*n)++] = (int)cpu;
+    cpus[(*n)++] = cpu;
 }
 
 int place_cpus(const struct place *p, int **cpus, int *n)
@@ -148,7 +148,6 @@ int place_cpus(const struct place *p, int **cpus, int *n)
     int *list = malloc((size_t)(count > 0 ? count : 1) * sizeof(*list));
     hwloc_bitmap_t rest = hwloc_bitmap_dup(p->usable);
     hwloc_obj_t pu = NULL;
-    unsigned cpu;
 
     if (!list || !rest) {
         free(list);
@@ -158,8 +157,8 @@ int place_cpus(const struct place *p, int **cpus, int *n)
     /* hwloc's own order keeps neighbours together; processors that it does not show come last. */
     while ((pu = hwloc_get_next_obj_by_type(p->topology, HWLOC_OBJ_PU, pu)))
         add_cpu(list, &found, rest, pu->os_index);
-    hwloc_bitmap_foreach_begin(cpu, rest) list[found++] = (int)cpu;
-    hwloc_bitmap_foreach_end();
+    for (int cpu = hwloc_bitmap_first(rest); cpu >= 0; cpu = hwloc_bitmap_next(rest, cpu))
+        list[found++] = cpu;
     hwloc_bitmap_free(rest);
     *cpus = list;
     *n = found;
@@ -346,7 +345,6 @@ static long number_info(hwloc_obj_t obj, const char *key)
 static int describe_node(const struct place *p, struct place_node *node, hwloc_obj_t obj)
 {
     hwloc_bitmap_t set = hwloc_bitmap_dup(obj->cpuset);
-    unsigned cpu;
     int err = 0;
 
     *node = (struct place_node){.index = (int)obj->os_index,
@@ -357,8 +355,9 @@ static int describe_node(const struct place *p, struct place_node *node, hwloc_o
     int n = hwloc_bitmap_weight(set);
     node->cpus = malloc((size_t)(n > 0 ? n : 1) * sizeof(*node->cpus));
     if (node->cpus) {
-        hwloc_bitmap_foreach_begin(cpu, set) node->cpus[node->n_cpus++] = (int)cpu;
-        hwloc_bitmap_foreach_end();
+        for (int cpu = hwloc_bitmap_first(set); cpu >= 0;
+             cpu = hwloc_bitmap_next(set, cpu))
+            node->cpus[node->n_cpus++] = cpu;
     } else {
         err = no_memory();
     }
