@@ -219,6 +219,33 @@ static void every_cut_gives_the_same_bits(void **state)
         }
 }
 
+/* CPU lanes of any number of processors, and any number of lanes, give the same bits. */
+static void lanes_do_not_change_bits(void **state)
+{
+    struct safetensors *s = open_answers("reference/llama");
+    size_t V = answer(s, "logits")->dims[2];
+    struct ids x = ids_of(s, "input_ids");
+    size_t bytes = x.n * x.prompts[0].n * V * sizeof(float);
+    float *want = NULL;
+
+    (void)state;
+    for (const char **d = lists; *d; d++) {
+        struct penstock_options o = {.model = TEST_DATA("reference/llama"),
+                                     .devices = *d};
+        if (on_gpu(*d))
+            continue;
+        float *got = logits_of(&o, &x, V);
+        if (!want)
+            want = got;
+        assert_memory_equal(got, want, bytes);
+        if (got != want)
+            free(got);
+    }
+    free(want);
+    ids_free(&x);
+    safetensors_close(s);
+}
+
 #define PROMPTS 32
 #define NEW     12
 
@@ -319,6 +346,7 @@ int main(void)
         cmocka_unit_test(logits_match_float64),
         cmocka_unit_test(greedy_tokens_match),
         cmocka_unit_test(every_cut_gives_the_same_bits),
+        cmocka_unit_test(lanes_do_not_change_bits),
         cmocka_unit_test(many_prompts_equal_one_at_a_time),
         cmocka_unit_test(draws_do_not_depend_on_the_cut),
     };

@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one go: tests, links, runs of whole models; then one table.
+#
+# usage: bench/gpu.sh BUILD [WHAT...]     WHAT: tests, runs, sanitize (default: tests runs)
+set -u
+build=$(readlink -f "${1:?usage: bench/gpu.sh BUILD [tests] [runs] [sanitize]}")
+shift
+srcdir=$(readlink -f "$(dirname "$0")/..")
+export srcdir
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+table=$work/table
+failed=0
+
+row() { printf '%-44s %-8s %s\n' "$1" "$2" "${3-}" >>"$table"; }
+
+# check NAME COMMAND...: one row; its output is shown where it fails.
+check() {
+    local name=$1 start=$SECONDS rc=0
+    shift
+    "$@" >"$work/log" 2>&1 || rc=$?
+    case $rc in
+    0) row "$name" pass "$((SECONDS - start)) s" ;;
+    77) row "$name" skipped ;;
+    *)
+        row "$name" "FAIL" "exit status $rc"
+        failed=1
+        echo "--- $name" && tail -n 40 "$work/log"
+        ;;
+    esac
+}
+
+tests() {
+    check "kernels: CUDA against CPU twins" "$build/tests/kernels-twin"
+    check "links between slices" "$build/tests/runtime-link-gpu"
+    check "lanes" "$build/tests/runtime-lane"
+    local lanes
+    for lanes in cuda:0 cuda:0/2 cuda:0/4; do
+        PENSTOCK_TEST_DEVICES=$lanes PENSTOCK_TEST_VERBOSE=1 \
+            check "whole models on $lanes" "$build/tests/runtime-reference"
+        grep 'squared error' "$work/log" >>"$work/errors"
+    done
+    if [ -n "${PENSTOCK_SMOLLM2-}" ]; then
+        for lanes in cuda:0 cuda:0/4; do
+            PENSTOCK_TEST_DEVICES=$lanes check "SmolLM2 against transformers on $lanes" \
+                "$build/tests/runtime-smollm2"
+        done
+    fi
+    check "topo" "$build/penstock" topo --devices cuda:0/4 --svg "$work/topo.svg"
+    cat "$work/log"
+}
+
+# prompts COUNT TOKENS VOCABULARY
+prompts() {
+    awk -v n="$1" -v t="$2" -v v="$3" 'BEGIN { srand(1); for (i = 0; i < n; i++) {
+        printf "{\"ids\":["; for (j = 0; j < t; j++) printf "%s%d", j ? "," : "", rand() * v
+        print "]}" } }'
+}
+
+# run SHAPE DEVICES LINK: 8 prompts of 512 tokens, 64 new ones.
+run() {
+    local name="$1 on $2, $3"
+    if "$build/penstock" run --shape "$1" --devices "$2" --link "$3" --ignore-eos -n 64 \
+        --prompts "$work/prompts" >/dev/null 2>"$work/log"; then
+        row "$name" pass "$(awk '/^prefill/ { p = $(NF - 1) } /^decode/ { d = $(NF - 1) }
+            /bubble/ { b = $(NF - 1) } END {
+            printf "prefill %s, decode %s tokens/s, bubble %s %%", p, d, b }' "$work/log")"
+    else
+        row "$name" FAIL
+        failed=1
+    fi
+    echo "--- $name" && cat "$work/log"
+}
+
+runs() {
+    local shape
+    prompts 8 512 49152 >"$work/prompts"
+    for shape in smollm2-135m llama-1b llama-8b; do
+        run $shape cuda:0 auto
+        run $shape cuda:0/2 copy
+        run $shape cuda:0/4 copy
+        run $shape cuda:0/4 nccl
+    done
+}
+
+sanitize() {
+    local tool
+    for tool in memcheck racecheck; do
+        check "compute-sanitizer $tool, kernels" compute-sanitizer --tool "$tool" \
+            --error-exitcode 9 "$build/tests/kernels-twin"
+        prompts 3 20 384 >"$work/prompts"
+        check "compute-sanitizer $tool, a run on slices" compute-sanitizer --tool "$tool" \
+            --error-exitcode 9 "$build/penstock" run -m "$srcdir/tests/reference/qwen3" \
+            --prompts "$work/prompts" --devices cuda:0/2 -n 4 --ubatch 16 --link copy
+    done
+}
+
+nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || exit 77
+[ $# -gt 0 ] || set -- tests runs
+for part in "$@"; do
+    case $part in
+    tests) tests ;;
+    runs) runs ;;
+    sanitize) sanitize ;;
+    *) echo "no part $part" >&2 && exit 1 ;;
+    esac
+done
+echo
+cat "$work/errors" 2>/dev/null
+echo
+cat "$table"
+exit $failed
