@@ -11,6 +11,7 @@ penstock_SOURCES += \
 	%D%/report.c \
 	%D%/report.h \
 	%D%/run.c \
+	%D%/schedule.c \
 	%D%/score.c \
 	%D%/tokenize.c \
 	%D%/topo.c

@@ -6,11 +6,18 @@ libpenstock_core_la_SOURCES += \
 	%D%/check.h \
 	%D%/chimera.c \
 	%D%/comm.c \
+	%D%/compare.c \
+	%D%/compare.h \
 	%D%/costs.c \
 	%D%/costs.h \
 	%D%/csv.h \
 	%D%/csv_read.c \
 	%D%/csv_write.c \
+	%D%/draw.h \
+	%D%/draw_json.c \
+	%D%/draw_svg.c \
+	%D%/draw_text.c \
+	%D%/draw_trace.c \
 	%D%/dualpipe.c \
 	%D%/dualpipe.h \
 	%D%/dualpipev.c \
