@@ -59,7 +59,7 @@ int size_add(size_t *out, size_t a, size_t b)
     return __builtin_add_overflow(a, b, out) ? -EOVERFLOW : 0;
 }
 
-static _Atomic int log_level_now = LOG_INFO;
+static _Atomic int log_level_now = LOG_WARN;
 
 void log_set_level(enum log_level level)
 {

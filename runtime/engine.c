@@ -158,18 +158,40 @@ static int create_data(struct engine *e)
     return err;
 }
 
+/* A link to be made on the receiving lane's thread, so that its staging memory is near. */
+struct new_link {
+    const struct engine_config *config;
+    struct link **out;
+    struct lane *from, *to;
+    size_t bytes;
+};
+
+static int create_link(void *arg)
+{
+    struct new_link *a = arg;
+    int err = place_bind_thread(a->config->place, &a->to->spec);
+    if (!err)
+        err = link_create(a->out, a->config->link, a->from, a->to, a->bytes, false);
+    return err;
+}
+
 static int create_links(struct engine *e)
 {
     const struct engine_config *c = &e->config;
     int n = c->n_stages, err = 0;
 
     for (int s = 1; s < n && !err; s++)
-        if (e->ring_of[s] == s)
-            err = link_create(&e->links[s], c->link, lane_of(e, s - 1), lane_of(e, s),
-                              c->limits.rows * row_bytes(e, lane_of(e, s)), false);
+        if (e->ring_of[s] == s) {
+            struct lane *to = lane_of(e, s);
+            err = task_call(to->worker, create_link,
+                            &(struct new_link){c, &e->links[s], lane_of(e, s - 1), to,
+                                               c->limits.rows * row_bytes(e, to)});
+        }
     if (!err && lane_of(e, 0) != lane_of(e, n - 1))
-        err = link_create(&e->tokens_link, c->link, lane_of(e, n - 1), lane_of(e, 0),
-                          c->limits.slots * sizeof(int32_t), false);
+        err = task_call(lane_of(e, 0)->worker, create_link,
+                        &(struct new_link){c, &e->tokens_link, lane_of(e, n - 1),
+                                           lane_of(e, 0),
+                                           c->limits.slots * sizeof(int32_t)});
     return err;
 }
 

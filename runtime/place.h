@@ -27,9 +27,9 @@ int place_open(struct place **out);
 void place_close(struct place *p);
 
 /* Parses a --devices list, items separated by commas. NULL or "auto": every GPU, or without one, two CPU
- * lanes of half of the processors each (one lane on one processor). Refuses, in one line: unknown words,
- * no such GPU or processor, a processor or GPU in two lanes, a GPU whole and in slices. *specs (*n) is freed with
- * lane_specs_free. */
+ * lanes of half of the processors each (one lane on one processor). CPU lanes may share processors: they
+ * take turns. Refuses, in one line: unknown words, no such GPU or processor, a processor twice in a lane, a GPU
+ * twice, or whole and in slices. *specs (*n) is freed with lane_specs_free. */
 int place_parse(struct place *p, struct lane_spec **specs, int *n, const char *list);
 void lane_specs_free(struct lane_spec *specs, int n);
 

@@ -122,9 +122,14 @@ static int take_cpu(struct list *l, const char *item, int cpu)
     if (!has_cpu(l, cpu))
         return refuse_cpu(l, item, which);
     for (int i = 0; i < l->n; i++)
-        for (int j = 0; j < l->specs[i].n_cpus; j++)
-            if (l->specs[i].cpus[j] == cpu)
+        for (int j = 0; j < l->specs[i].n_cpus; j++) {
+            if (l->specs[i].cpus[j] != cpu)
+                continue;
+            if (i == l->n - 1)
                 return refuse(item, "processor %d is named twice", cpu);
+            log_info("lanes %d and %d share processor %d: they take turns", i, l->n - 1,
+                     cpu);
+        }
     int *cpus = realloc(s->cpus, ((size_t)s->n_cpus + 1) * sizeof(*cpus));
     if (!cpus) {
         log_error("no memory for a list of processors");

@@ -127,10 +127,23 @@ static void refuses_a_processor_twice(void **state)
     (void)state;
 
     usable(cpus);
-    snprintf(list, sizeof(list), "cpu:%d,cpu:%d", cpus[0], cpus[0]);
-    must_refuse(list, "named twice");
     snprintf(list, sizeof(list), "cpu:%d+%d", cpus[0], cpus[0]);
     must_refuse(list, "named twice");
+}
+
+static void lanes_may_share_a_processor(void **state)
+{
+    struct lane_spec *specs;
+    int cpus[CPU_SETSIZE], n;
+    char list[64];
+    (void)state;
+
+    usable(cpus);
+    snprintf(list, sizeof(list), "cpu:%d,cpu:%d", cpus[0], cpus[0]);
+    assert_int_equal(place_parse(place, &specs, &n, list), 0);
+    assert_int_equal(n, 2);
+    assert_int_equal(specs[0].cpus[0], specs[1].cpus[0]);
+    lane_specs_free(specs, n);
 }
 
 static void refuses_gpus(void **state)
@@ -359,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_bad_lists),
         cmocka_unit_test(refuses_a_processor_twice),
+        cmocka_unit_test(lanes_may_share_a_processor),
         cmocka_unit_test(refuses_gpus),
         cmocka_unit_test(shows_little_of_a_long_list),
         cmocka_unit_test(reads_cpu_lanes),

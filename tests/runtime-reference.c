@@ -13,6 +13,8 @@
 static const char *const models[] = {"reference/llama", "reference/llama-sharded-bf16",
                                      "reference/qwen2", "reference/qwen3"};
 
+static const int layers[] = {4, 4, 3, 4};
+
 static const char *lists[MAX_LISTS + 1]; /* of lanes, terminated by NULL */
 
 static bool on_gpu(const char *devices)
@@ -34,6 +36,16 @@ static void find_lists(void)
     snprintf(copy, sizeof(copy), "%s", asked);
     for (char *word = strtok(copy, " "); word && n < MAX_LISTS; word = strtok(NULL, " "))
         lists[n++] = word;
+}
+
+/* One stage per lane, but no more than layers. */
+static int stages_on(const char *devices, size_t model)
+{
+    const char *slash = strchr(devices, '/');
+    int lanes = slash ? atoi(slash + 1) : 1;
+    for (const char *c = devices; *c; c++)
+        lanes += *c == ',';
+    return lanes < layers[model] ? lanes : layers[model];
 }
 
 static const struct safetensors_tensor *answer(const struct safetensors *s,
@@ -111,14 +123,16 @@ static double squared_error(const float *a, const float *b, size_t n)
     return error / norm;
 }
 
-static void check_logits(const char *model, const char *devices, const char *dtype,
-                         double limit)
+static void check_logits(size_t m, const char *devices, const char *dtype, double limit)
 {
+    const char *model = models[m];
     struct safetensors *s = open_answers(model);
     const struct safetensors_tensor *t = answer(s, "logits");
     struct ids x = ids_of(s, "input_ids");
-    struct penstock_options o = {
-        .model = TEST_DATA(model), .devices = devices, .dtype = dtype};
+    struct penstock_options o = {.model = TEST_DATA(model),
+                                 .devices = devices,
+                                 .dtype = dtype,
+                                 .stages = stages_on(devices, m)};
     size_t n = t->bytes / sizeof(float), V = t->dims[2];
     float *want = values(t), *got = logits_of(&o, &x, V);
     double error = squared_error(got, want, n);
@@ -140,9 +154,9 @@ static void logits_match_float64(void **state)
     (void)state;
     for (size_t m = 0; m < ARRAY_LEN(models); m++)
         for (const char **d = lists; *d; d++) {
-            check_logits(models[m], *d, "fp32", on_gpu(*d) ? 1e-9 : 1e-10);
+            check_logits(m, *d, "fp32", on_gpu(*d) ? 1e-9 : 1e-10);
             if (on_gpu(*d))
-                check_logits(models[m], *d, "bf16", 1e-3);
+                check_logits(m, *d, "bf16", 1e-3);
         }
 }
 
@@ -153,8 +167,10 @@ static void greedy_tokens_match(void **state)
         for (const char **d = lists; *d; d++) {
             struct safetensors *s = open_answers(models[m]);
             struct ids x = ids_of(s, "greedy_prompt"), want = ids_of(s, "greedy_tokens");
-            struct penstock_options o = {
-                .model = TEST_DATA(models[m]), .devices = *d, .dtype = "fp32"};
+            struct penstock_options o = {.model = TEST_DATA(models[m]),
+                                         .devices = *d,
+                                         .dtype = "fp32",
+                                         .stages = stages_on(*d, m)};
             struct penstock_generate work = {
                 .prompts = x.prompts,
                 .n_prompts = x.n,
@@ -174,9 +190,9 @@ static void greedy_tokens_match(void **state)
 }
 
 /* The same logits, to the bit, for every number of stages, link and order. */
-static void check_cuts(const char *model, const char *devices, const char *dtype,
-                       int layers)
+static void check_cuts(size_t m, const char *devices, const char *dtype)
 {
+    const char *model = models[m];
     static const char *const cpu_links[] = {"copy", "host", NULL};
     static const char *const gpu_links[] = {"copy", "nccl", "host", NULL};
     struct safetensors *s = open_answers(model);
@@ -190,7 +206,7 @@ static void check_cuts(const char *model, const char *devices, const char *dtype
     float *want = logits_of(&o, &x, V);
     size_t bytes = x.n * x.prompts[0].n * V * sizeof(float);
 
-    for (o.stages = 2; o.stages <= layers; o.stages++)
+    for (o.stages = 2; o.stages <= layers[m]; o.stages++)
         for (const char *const *link = on_gpu(devices) ? gpu_links : cpu_links; *link;
              link++)
             for (int order = 0; order < 2; order++) {
@@ -209,13 +225,12 @@ static void check_cuts(const char *model, const char *devices, const char *dtype
 
 static void every_cut_gives_the_same_bits(void **state)
 {
-    static const int layers[] = {4, 4, 3, 4};
     (void)state;
     for (size_t m = 0; m < ARRAY_LEN(models); m++)
         for (const char **d = lists; *d; d++) {
-            check_cuts(models[m], *d, "fp32", layers[m]);
+            check_cuts(m, *d, "fp32");
             if (on_gpu(*d))
-                check_cuts(models[m], *d, "bf16", layers[m]);
+                check_cuts(m, *d, "bf16");
         }
 }
 
