@@ -1,7 +1,11 @@
 # Sources of stages/, one a line, headers too.
 libpenstock_core_la_SOURCES += \
+	%D%/added.c \
+	%D%/added.h \
 	%D%/batch.c \
 	%D%/batch.h \
+	%D%/bpe.c \
+	%D%/bpe.h \
 	%D%/config.c \
 	%D%/config.h \
 	%D%/dequant.c \
@@ -19,8 +23,16 @@ libpenstock_core_la_SOURCES += \
 	%D%/load.c \
 	%D%/model.c \
 	%D%/model.h \
+	%D%/normalize.c \
+	%D%/normalize.h \
 	%D%/partition.c \
 	%D%/partition.h \
+	%D%/pattern.c \
+	%D%/pattern.h \
+	%D%/pattern_translate.c \
+	%D%/patterns.h \
+	%D%/pretokenize.c \
+	%D%/pretokenize.h \
 	%D%/random.c \
 	%D%/random.h \
 	%D%/rope.c \
@@ -31,6 +43,17 @@ libpenstock_core_la_SOURCES += \
 	%D%/source.c \
 	%D%/source.h \
 	%D%/source_gguf.c \
+	%D%/spm.c \
 	%D%/stage.c \
 	%D%/stage.h \
-	%D%/tokenizer.h
+	%D%/tokenizer.c \
+	%D%/tokenizer.h \
+	%D%/tokenizer_decode.c \
+	%D%/tokenizer_gguf.c \
+	%D%/tokenizer_json.c \
+	%D%/tokenizer_json_parts.c \
+	%D%/tokenizer_parts.h \
+	%D%/utf8.c \
+	%D%/utf8.h \
+	%D%/vocab.c \
+	%D%/vocab.h
