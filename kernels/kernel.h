@@ -35,6 +35,9 @@ struct kernel_ctx {
     size_t scratch_bytes;
 };
 
+/* struct kernel_rows and struct kernel_attn lie in host memory and may go after the call; the arrays
+ * of kernel_rows are in the backend's memory. */
+
 /* Which rows of a micro-batch belong to which sequence, and where its keys and values lie.
  * A segment is a run of consecutive rows (tokens) of one sequence at consecutive positions. */
 struct kernel_rows {
@@ -61,7 +64,8 @@ struct kernel_attn {
 
 /* How a token is drawn from logits, in llama.cpp's order: repeat penalty over the recent tokens,
  * top-k, top-p, min-p, temperature, draw. Values that switch a step off: repeat_penalty 1,
- * top_k 0, top_p 1, min_p 0; temperature 0 is greedy (lowest id wins a tie). */
+ * top_k 0, top_p 1, min_p 0; temperature 0 is greedy (lowest id wins a tie). Of equal logits the
+ * lowest ids pass top-k and top-p. The struct lies in host memory and may go after the call. */
 struct kernel_sampling {
     float temperature, top_p, min_p, repeat_penalty;
     int top_k;
@@ -160,6 +164,10 @@ int kernel_cuda_create(struct kernel_ctx **ctx, int device, void *stream, int sm
                        enum dtype dtype);
 
 void kernel_destroy(struct kernel_ctx *ctx);
+
+/* Temperature, top-p and min-p brought into the range that sampling is defined for; 0 for what is no
+ * number. Both backends draw with this. */
+struct kernel_sampling kernel_sampling_clamp(const struct kernel_sampling *p);
 
 /* The first error since the last call, as -errno, and forgets it. */
 int kernel_error(struct kernel_ctx *ctx);

@@ -32,8 +32,18 @@ libpenstock_core_la_SOURCES += \
 
 if HAVE_CUDA
 libpenstock_core_la_SOURCES += \
+	%D%/attn_cuda.cu \
+	%D%/cuda.cu \
+	%D%/cuda.h \
 	%D%/device_cuda.cu \
-	%D%/none.c
+	%D%/embed_cuda.cu \
+	%D%/gemm_cuda.cu \
+	%D%/loss_cuda.cu \
+	%D%/norm_cuda.cu \
+	%D%/prefill_cuda.cu \
+	%D%/rope_cuda.cu \
+	%D%/sample_cuda.cu \
+	%D%/swiglu_cuda.cu
 else
 libpenstock_core_la_SOURCES += \
 	%D%/device_none.c \

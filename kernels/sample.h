@@ -2,7 +2,7 @@
  * function is declared (static inline, on the device or not).
  *
  * Order of the candidates: logit from high to low, equal logits from low id to high. Every filter keeps
- * a prefix of that order, which is one struct sample_cut. Weights are integers (VEC_MASS_ONE), so sums
+ * a prefix of that order, which is one struct sample_cut. Weights are integers (MASS_ONE), so sums
  * do not depend on the order of adding. The draw walks the candidates that are left by id: the first
  * whose cumulated weight is above floor(random * total / 2^64) wins. */
 #ifndef PENSTOCK_SAMPLE_H

@@ -2,7 +2,6 @@
 #include "kernels/cpu.h"
 
 #include <errno.h>
-#include <float.h>
 #include <math.h>
 #include <stdatomic.h>
 
@@ -164,7 +163,7 @@ static int32_t pick_token(struct sample_job *job, int r, int thread)
         atomic_store(&job->bad, 1 + r);
         return 0;
     }
-    if (job->p->temperature < FLT_MIN)
+    if (job->p->temperature == 0)
         return first_of(x, c.max);
     c.mass = (int64_t *)scratch;
     c.key = (uint32_t *)(c.mass + job->V);
@@ -185,13 +184,14 @@ void sample_cpu(struct kernel_ctx *ctx, int32_t *tokens, int32_t *recent, int32_
                 float *logits, const struct kernel_sample_row *row,
                 const struct kernel_sampling *p, int rows, int V)
 {
+    struct kernel_sampling clamped = kernel_sampling_clamp(p);
     struct sample_job job = {
         .vec = cpu_vec(ctx),
         .tokens = tokens,
         .recent = recent,
         .logits = logits,
         .row = row,
-        .p = p,
+        .p = &clamped,
         .V = V,
     };
     size_t bytes = (size_t)V * (sizeof(int64_t) + sizeof(uint32_t));

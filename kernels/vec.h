@@ -5,6 +5,7 @@
 #define PENSTOCK_VEC_H
 
 #include "kernels/base.h"
+#include "kernels/exp.h"
 
 /* Processors other than x86-64 have the portable loops alone. */
 #if defined(__x86_64__)
@@ -12,25 +13,6 @@
 #else
 #define VEC_HAVE_X86 0
 #endif
-
-/* exp(x) for |x| below 87 within 1 ulp. x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 q(r)
- * where q is the minimax polynomial of degree 4, found by Remez's exchange for the relative error,
- * which is 3.1e-9. VEC_EXP_ROUND is 1.5 * 2^23: adding it rounds to an integer, which then stands in
- * the low bits. ln 2 is split in two so that n * VEC_LN2_HIGH is exact. */
-#define VEC_LOG2E     1.44269504f
-#define VEC_EXP_ROUND 12582912.0f
-#define VEC_LN2_HIGH  0.693359375f
-#define VEC_LN2_LOW   -2.12194440e-4f
-#define VEC_EXP_C2    0x1.fffffcp-2f
-#define VEC_EXP_C3    0x1.555492p-3f
-#define VEC_EXP_C4    0x1.5558f2p-5f
-#define VEC_EXP_C5    0x1.1239e2p-7f
-#define VEC_EXP_C6    0x1.6a2434p-10f
-#define VEC_EXP_MIN   -87.0f
-#define VEC_EXP_MAX   88.0f
-
-/* Weights of sampling are integers, so that their sum has no order: 2^40 exp(..), truncated. */
-#define VEC_MASS_ONE 0x1p40f
 
 struct vec_ops {
     const char *name;
@@ -52,7 +34,7 @@ struct vec_ops {
     /* The same sum in double, x is left alone. */
     double (*exp_total)(const float *x, size_t n, float max);
 
-    /* m[i] = exp((x[i] - max) * scale) * VEC_MASS_ONE, truncated; x[i] <= max, m and x (n). Every
+    /* m[i] = exp((x[i] - max) * scale) * MASS_ONE, truncated; x[i] <= max, m and x (n). Every
      * rounding is that of fmaf, so all kinds of processor, and the GPU, agree to the bit. */
     void (*masses)(int64_t *m, const float *x, size_t n, float max, float scale);
 

@@ -70,16 +70,16 @@ VEC_INLINE vf fma_of(vf a, vf b, vf c, bool exact)
 
 VEC_INLINE vf exp_of(vf x, bool exact)
 {
-    x = pick(x < VEC_EXP_MIN, splat(VEC_EXP_MIN), x);
-    x = pick(x > VEC_EXP_MAX, splat(VEC_EXP_MAX), x);
-    vf t = fma_of(x, splat(VEC_LOG2E), splat(VEC_EXP_ROUND), exact);
-    vf n = t - VEC_EXP_ROUND;
-    vf r = fma_of(n, splat(-VEC_LN2_HIGH), x, exact);
-    r = fma_of(n, splat(-VEC_LN2_LOW), r, exact);
-    vf q = fma_of(splat(VEC_EXP_C6), r, splat(VEC_EXP_C5), exact);
-    q = fma_of(q, r, splat(VEC_EXP_C4), exact);
-    q = fma_of(q, r, splat(VEC_EXP_C3), exact);
-    q = fma_of(q, r, splat(VEC_EXP_C2), exact);
+    x = pick(x < EXP_MIN, splat(EXP_MIN), x);
+    x = pick(x > EXP_MAX, splat(EXP_MAX), x);
+    vf t = fma_of(x, splat(EXP_LOG2E), splat(EXP_ROUND), exact);
+    vf n = t - EXP_ROUND;
+    vf r = fma_of(n, splat(-EXP_LN2_HIGH), x, exact);
+    r = fma_of(n, splat(-EXP_LN2_LOW), r, exact);
+    vf q = fma_of(splat(EXP_C6), r, splat(EXP_C5), exact);
+    q = fma_of(q, r, splat(EXP_C4), exact);
+    q = fma_of(q, r, splat(EXP_C3), exact);
+    q = fma_of(q, r, splat(EXP_C2), exact);
     vf e = fma_of(q, r, splat(1.0f), exact);
     e = fma_of(e, r, splat(1.0f), exact);
     return e * (vf)(((vi)t + 127) << 23);
@@ -300,7 +300,7 @@ VEC_LOOP void masses(int64_t *m, const float *x, size_t n, float max, float scal
     for (size_t i = 0; i < n; i += VEC) {
         size_t have = n - i < VEC ? n - i : VEC;
         vf d = (have == VEC ? load(x + i) : load_part(x + i, have)) - max;
-        store(e, exp_of(d * scale, true) * VEC_MASS_ONE);
+        store(e, exp_of(d * scale, true) * MASS_ONE);
         for (size_t l = 0; l < have; l++)
             m[i + l] = (int64_t)e[l];
     }

@@ -14,8 +14,11 @@ UNIT_TESTS += \
 	%D%/kernels-cpu \
 	%D%/kernels-pool \
 	%D%/kernels-sample \
+	%D%/kernels-twin \
+	%D%/kernels-twin-attn \
+	%D%/kernels-twin-sample \
 	%D%/kernels-vec
-EXTRA_DIST += %D%/kernels.h
+EXTRA_DIST += %D%/kernels.h %D%/kernels-twin.h
 
 # --- schedules ---
 UNIT_TESTS +=
