@@ -71,6 +71,12 @@ static int predict(struct engine *e)
         if (err)
             return err;
         e->lane_bytes[l] = dry.used;
+        /* What its kernels hold by now: cuBLAS's work space. Shown with the lane's first stage. */
+        for (int s = 0; s < e->config.n_stages; s++)
+            if (e->config.stage_lane[s] == l) {
+                e->predicted[s] += e->config.lanes->lanes[l].ctx->scratch_bytes;
+                break;
+            }
     }
     return 0;
 }
