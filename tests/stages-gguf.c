@@ -31,7 +31,8 @@ static void quants(void **state)
         size_t n = v->dims[0] * v->dims[1];
         assert_int_equal(v->bytes, n * sizeof(float));
         float *out = malloc(n * sizeof(float));
-        void *exact = malloc(t->bytes); /* so that a sanitizer sees a read behind its end */
+        void *exact =
+            malloc(t->bytes); /* so that a sanitizer sees a read behind its end */
         memcpy(exact, t->data, t->bytes);
         dequantize(out, t->dtype, exact, n);
         assert_memory_equal(out, v->data, n * sizeof(float));

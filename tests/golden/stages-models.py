@@ -146,7 +146,7 @@ ROPES = {
         mscale_all_dim=1.0, beta_fast=16, beta_slow=2, truncate=False,
         original_max_position_embeddings=4096)),
     "yarn-factor": dict(rope_parameters=dict(
-        rope_type="yarn", rope_theta=10000.0, factor=16.0, attention_factor=1.5,
+        rope_type="yarn", rope_theta=10000.0, factor=16.0, attention_factor=1.5, truncate=False,
         original_max_position_embeddings=2048)),
     "yarn-lengths": dict(rope_parameters=dict(
         rope_type="yarn", rope_theta=10000.0, factor=None,
