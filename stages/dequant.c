@@ -1,6 +1,7 @@
-/* Element types of files to fp32. Block layouts are those of ggml (ggml-common.h): scales are fp16, quants
- * little integers. Every product below is exact in fp32 (11 bits of scale, at most 7 of sub-scale and 6 of
- * quant), so results do not depend on how the compiler contracts or orders them. */
+/* Element types of files to fp32. Block layouts are those of ggml (ggml-common.h): scales
+ * are fp16, quants little integers. Every product below is exact in fp32 (11 bits of
+ * scale, at most 7 of sub-scale and 6 of quant), so results do not depend on how the
+ * compiler contracts or orders them. */
 #include <assert.h>
 #include <string.h>
 
@@ -20,8 +21,9 @@ static uint16_t load16(const uint8_t *p)
     return x;
 }
 
-/* Exponents move from bias 15 to 127; subnormal halves are made normal by a subtraction. Without
- * branches, so that loops vectorise, and without subnormal floats, which lanes may flush. */
+/* Exponents move from bias 15 to 127; subnormal halves are made normal by a subtraction.
+ * Without branches, so that loops vectorise, and without subnormal floats, which lanes
+ * may flush. */
 static float half(uint16_t h)
 {
     const int32_t shifted = (h & 0x7fff) << 13, bias = 112 << 23, tiny_bias = 113 << 23;
@@ -49,7 +51,8 @@ static void from_bf16(float *restrict y, const uint8_t *restrict x, size_t n)
         y[i] = float_of((uint32_t)load16(x + 2 * i) << 16);
 }
 
-/* Blocks of 32. y (32), x one block. Low nibbles are the first half, high ones the second. */
+/* Blocks of 32. y (32), x one block. Low nibbles are the first half, high ones the
+ * second. */
 static void block_q4_0(float *restrict y, const uint8_t *restrict x)
 {
     const float d = half(load16(x));
@@ -72,7 +75,8 @@ static void block_q4_1(float *restrict y, const uint8_t *restrict x)
     }
 }
 
-/* Bits 0 to 7 of b as eight bytes of 0 or 16: byte k keeps bit k alone, which then moves to bit 7. */
+/* Bits 0 to 7 of b as eight bytes of 0 or 16: byte k keeps bit k alone, which then moves
+ * to bit 7. */
 static uint64_t spread(uint8_t b)
 {
     uint64_t x = (b * UINT64_C(0x0101010101010101)) & UINT64_C(0x8040201008040201);
@@ -171,8 +175,9 @@ static void block_q5_k(float *restrict y, const uint8_t *restrict x)
     }
 }
 
-/* Blocks of 256: sixteen sub-blocks of 16 with signed scales. In each half of 128, the k-th 32 take
- * nibbles from 32 bytes at k % 2 * 32 and two bits each from all 32 high bytes. */
+/* Blocks of 256: sixteen sub-blocks of 16 with signed scales. In each half of 128, the
+ * k-th 32 take nibbles from 32 bytes at k % 2 * 32 and two bits each from all 32 high
+ * bytes. */
 static void block_q6_k(float *restrict y, const uint8_t *restrict x)
 {
     const uint8_t *low = x, *high = x + 128;

@@ -53,7 +53,8 @@ struct gguf {
     size_t n_tensors;
 };
 
-/* Maps and checks a file; -EINVAL and one line for anything malformed. gguf_parse works on memory that outlives it. */
+/* Maps and checks a file; -EINVAL and one line for anything malformed. gguf_parse works
+ * on memory that outlives it. */
 int gguf_open(struct gguf **out, const char *path);
 int gguf_parse(struct gguf **out, const void *data, size_t bytes, const char *name);
 void gguf_close(struct gguf *g);
@@ -61,7 +62,8 @@ void gguf_close(struct gguf *g);
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 
-/* Typed reads of item i; -EINVAL (silent) if the type does not fit or i is out of range. */
+/* Typed reads of item i; -EINVAL (silent) if the type does not fit or i is out of
+ * range. */
 int gguf_int(int64_t *out, const struct gguf_kv *kv, size_t i);
 int gguf_float(double *out, const struct gguf_kv *kv, size_t i);
 int gguf_bool(bool *out, const struct gguf_kv *kv);

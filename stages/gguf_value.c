@@ -1,4 +1,5 @@
-/* Typed reads of GGUF metadata. The values were checked to lie within the file; they may be unaligned. */
+/* Typed reads of GGUF metadata. The values were checked to lie within the file; they may
+ * be unaligned. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Hugging Face configurations. Absent keys mean what transformers' configuration class of the
- * architecture means by them; see its models/ARCH/configuration_ARCH.py. */
+/* Hugging Face configurations. Absent keys mean what transformers' configuration class of
+ * the architecture means by them; see its models/ARCH/configuration_ARCH.py. */
 #include "stages/hf.h"
 
 #include <errno.h>
@@ -64,7 +64,8 @@ static const struct family families[] = {
      .window_option = true},
 };
 
-/* Keys that change the arithmetic in ways that no stage knows, unless absent, null, false, 0 or 1. */
+/* Keys that change the arithmetic in ways that no stage knows, unless absent, null,
+ * false, 0 or 1. */
 static const char *const foreign_keys[] = {
     "quantization_config", "compression_config",      "num_local_experts",
     "num_experts",         "n_routed_experts",        "attn_logit_softcapping",
@@ -336,7 +337,8 @@ static int rope_defaults(struct model_config *c, const json_t *o, const json_t *
     return 0;
 }
 
-/* Old files have rope_theta beside rope_scaling, new ones all of it in rope_parameters. */
+/* Old files have rope_theta beside rope_scaling, new ones all of it in
+ * rope_parameters. */
 static int read_rope(struct model_config *c, const json_t *o, const char *name)
 {
     const json_t *rope = json_object_get(o, "rope_scaling");

@@ -4,8 +4,9 @@
 
 #include "stages/model.h"
 
-/* Fills the configuration from config.json with the defaults of transformers' configuration classes;
- * RoPE in both spellings. -EINVAL, -ENOTSUP for what no stage computes, one line naming it. */
+/* Fills the configuration from config.json with the defaults of transformers'
+ * configuration classes; RoPE in both spellings. -EINVAL, -ENOTSUP for what no stage
+ * computes, one line naming it. */
 int hf_config_parse(struct model_config *c, const char *json, size_t len,
                     const char *name);
 

@@ -129,8 +129,8 @@ bool model_has(const struct model *m, enum model_weight weight, size_t layer)
     return model_tensor(m, weight, layer)->data != NULL;
 }
 
-/* The file's row that holds row r of a weight. The rows of a GGUF file's q and k alternate between the
- * halves of a head that RoPE pairs. */
+/* The file's row that holds row r of a weight. The rows of a GGUF file's q and k
+ * alternate between the halves of a head that RoPE pairs. */
 static size_t file_row(const struct model_tensor *t, size_t r)
 {
     if (!t->permute_heads)
@@ -139,7 +139,8 @@ static size_t file_row(const struct model_tensor *t, size_t r)
     return r - i + 2 * (i % (D / 2)) + i / (D / 2);
 }
 
-/* NaN and infinity have all bits of the exponent set. Integers, so that the loop vectorises. */
+/* NaN and infinity have all bits of the exponent set. Integers, so that the loop
+ * vectorises. */
 static bool all_finite(const float *x, size_t n)
 {
     uint32_t largest = 0;

@@ -1,13 +1,14 @@
-/* A decoder model as files describe it: its sizes and where every weight lies. Weights stay in the
- * mapped file until a stage reads them. V vocabulary, C hidden, L layers, H heads, K key/value
- * heads, D head dimension, F intermediate. */
+/* A decoder model as files describe it: its sizes and where every weight lies. Weights
+ * stay in the mapped file until a stage reads them. V vocabulary, C hidden, L layers, H
+ * heads, K key/value heads, D head dimension, F intermediate. */
 #ifndef PENSTOCK_MODEL_H
 #define PENSTOCK_MODEL_H
 
 #include "kernels/base.h"
 
-/* Weights by role: id, layer weight or not, rows, columns (1: a vector of `rows`), name in Hugging
- * Face files, name in GGUF files (both without "model.layers.N." / "blk.N."). */
+/* Weights by role: id, layer weight or not, rows, columns (1: a vector of `rows`), name
+ * in Hugging Face files, name in GGUF files (both without "model.layers.N." /
+ * "blk.N."). */
 #define MODEL_WEIGHT_LIST(X)                                                             \
     X(EMBED, false, V, C, "model.embed_tokens.weight", "token_embd.weight")              \
     X(OUT_NORM, false, C, 1, "model.norm.weight", "output_norm.weight")                  \
@@ -89,31 +90,34 @@ struct model {
     uint64_t seed;
 };
 
-/* Opens a Hugging Face folder or a GGUF file: reads the configuration, maps the weights, and checks that
- * every weight the architecture needs is there, once, with the right shape and within the file.
- * Everything unsupported is refused by name before weights are read. -ENOENT, -EINVAL, -ENOTSUP,
- * -ENOMEM; one line logged. */
+/* Opens a Hugging Face folder or a GGUF file: reads the configuration, maps the weights,
+ * and checks that every weight the architecture needs is there, once, with the right
+ * shape and within the file. Everything unsupported is refused by name before weights are
+ * read. -ENOENT, -EINVAL, -ENOTSUP, -ENOMEM; one line logged. */
 int model_open(struct model **out, const char *path);
 void model_close(struct model *m);
 
-/* A model of the given sizes without files: weights are random, the same for the same seed (normal, 0.02;
- * norms 1; biases 0). For benchmarks and tests. */
+/* A model of the given sizes without files: weights are random, the same for the same
+ * seed (normal, 0.02; norms 1; biases 0). For benchmarks and tests. */
 int model_random(struct model **out, const struct model_config *config, uint64_t seed);
 
-/* Sizes by name, for model_random: "smollm2-135m", "llama-1b", "llama-8b". -EINVAL and one line for
- * another name. */
+/* Sizes by name, for model_random: "smollm2-135m", "llama-1b", "llama-8b". -EINVAL and
+ * one line for another name. */
 int model_shape(struct model_config *c, const char *name);
 
-/* A random model of such a name, or of the sizes in a config.json or a folder that has one. */
+/* A random model of such a name, or of the sizes in a config.json or a folder that has
+ * one. */
 int model_open_shape(struct model **out, const char *shape, uint64_t seed);
 
-/* The weight's place; data NULL if the model has none, or is random. HEAD of a tied model is EMBED. */
+/* The weight's place; data NULL if the model has none, or is random. HEAD of a tied model
+ * is EMBED. */
 const struct model_tensor *model_tensor(const struct model *m, enum model_weight weight,
                                         size_t layer);
 bool model_has(const struct model *m, enum model_weight weight, size_t layer);
 
-/* Reads rows [first, first + rows) as fp32 into out (rows, cols), dequantised and unpermuted.
- * -EDOM, naming tensor and row, if a value is NaN or infinite. Thread-safe. */
+/* Reads rows [first, first + rows) as fp32 into out (rows, cols), dequantised and
+ * unpermuted. -EDOM, naming tensor and row, if a value is NaN or infinite.
+ * Thread-safe. */
 int model_read(const struct model *m, float *out, enum model_weight weight, size_t layer,
                size_t first, size_t rows);
 
@@ -123,8 +127,8 @@ void model_weight_shape(const struct model_config *c, enum model_weight weight,
 /* Whether this configuration has the weight at all. HEAD counts as absent when tied. */
 bool model_weight_wanted(const struct model_config *c, enum model_weight weight);
 
-/* Fills cos_sin (positions, D / 2, 2) in fp32: cos and sin of position * frequency, times the attention
- * factor of yarn; in the same fp32 arithmetic as transformers. */
+/* Fills cos_sin (positions, D / 2, 2) in fp32: cos and sin of position * frequency, times
+ * the attention factor of yarn; in the same fp32 arithmetic as transformers. */
 void model_rope_table(const struct model_config *c, float *cos_sin, size_t positions);
 
 /* n elements of any file type to fp32; n is a multiple of the type's block. */

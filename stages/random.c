@@ -1,6 +1,6 @@
-/* A counter-based generator: any row can be drawn by itself, in any order. A weight is the sum of four
- * bytes of a hash, which is near to normal (kurtosis 2.7, no value beyond 3.5 standard deviations) and
- * costs a nanosecond. */
+/* A counter-based generator: any row can be drawn by itself, in any order. A weight is
+ * the sum of four bytes of a hash, which is near to normal (kurtosis 2.7, no value beyond
+ * 3.5 standard deviations) and costs a nanosecond. */
 #include "stages/random.h"
 
 #include <string.h>
@@ -26,7 +26,8 @@ static uint64_t hash(uint64_t key, uint64_t i)
     return (uint64_t)(product >> 64) ^ (uint64_t)product;
 }
 
-/* Elements by 32 hashes of two: the hashes first, then a loop over their halves that vectorises. */
+/* Elements by 32 hashes of two: the hashes first, then a loop over their halves that
+ * vectorises. */
 static void random_row(float *restrict out, uint64_t key, size_t cols)
 {
     for (size_t first = 0; first < cols; first += 64) {

@@ -4,8 +4,9 @@
 
 #include "stages/model.h"
 
-/* Rows [first, first + rows) of a weight of a random model, out (rows, cols): norms 1, biases 0, else about
- * normal with standard deviation 0.02. A value depends on seed, weight, layer and place alone. */
+/* Rows [first, first + rows) of a weight of a random model, out (rows, cols): norms 1,
+ * biases 0, else about normal with standard deviation 0.02. A value depends on seed,
+ * weight, layer and place alone. */
 void random_rows(float *out, const struct model *m, enum model_weight weight,
                  size_t layer, size_t first, size_t rows);
 

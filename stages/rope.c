@@ -1,5 +1,6 @@
-/* Rotary position embeddings: the table of cos and sin. Every step is rounded to fp32 where transformers
- * (modeling_rope_utils.py) does, because large positions multiply what is lost in a frequency. */
+/* Rotary position embeddings: the table of cos and sin. Every step is rounded to fp32
+ * where transformers (modeling_rope_utils.py) does, because large positions multiply what
+ * is lost in a frequency. */
 #include <math.h>
 
 #include "kernels/kernel.h"
@@ -28,7 +29,8 @@ static float llama3_freq(const struct model_config *c, float freq)
     return slow + fast;
 }
 
-/* Dimension, of D, whose frequency turns `rotations` times within the original context. */
+/* Dimension, of D, whose frequency turns `rotations` times within the original
+ * context. */
 static double yarn_dim(const struct model_config *c, double rotations)
 {
     return (double)c->D * log(c->rope.original_positions / (rotations * 2 * M_PI)) /

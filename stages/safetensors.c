@@ -1,4 +1,5 @@
-/* One safetensors file: eight bytes of header length, a JSON header, the tensors without a gap. */
+/* One safetensors file: eight bytes of header length, a JSON header, the tensors without
+ * a gap. */
 #include "stages/safetensors.h"
 
 #include <errno.h>

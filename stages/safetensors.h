@@ -25,8 +25,8 @@ struct safetensors {
     size_t n;
 };
 
-/* Maps and checks a file: -EINVAL and one line for anything malformed. safetensors_parse works on
- * memory that outlives it. */
+/* Maps and checks a file: -EINVAL and one line for anything malformed. safetensors_parse
+ * works on memory that outlives it. */
 int safetensors_open(struct safetensors **out, const char *path);
 int safetensors_parse(struct safetensors **out, const void *data, size_t bytes,
                       const char *name);
@@ -36,7 +36,8 @@ void safetensors_close(struct safetensors *s);
 const struct safetensors_tensor *safetensors_find(const struct safetensors *s,
                                                   const char *name);
 
-/* The weights of a folder: model.safetensors, or what model.safetensors.index.json lists. */
+/* The weights of a folder: model.safetensors, or what model.safetensors.index.json
+ * lists. */
 struct safetensors_set {
     struct safetensors **files; /* (n_files) */
     char **names;               /* (n_files) file names in the folder */

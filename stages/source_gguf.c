@@ -45,8 +45,8 @@ static const struct gguf_kv *arch_key(const struct reader *r, char full[KEY_MAX]
     return gguf_find(r->g, full);
 }
 
-/* A size; where it is an array, one item a layer, they must be equal. Absent: *out stays, which must
- * not be 0. */
+/* A size; where it is an array, one item a layer, they must be equal. Absent: *out stays,
+ * which must not be 0. */
 static int read_size(const struct reader *r, size_t *out, const char *key)
 {
     char full[KEY_MAX];

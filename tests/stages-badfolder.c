@@ -1,5 +1,6 @@
-/* Malformed, impossible and unsupported Hugging Face folders: each is refused with the right error and
- * exactly one line that names the fault. A small valid folder is spoilt in one place at a time. */
+/* Malformed, impossible and unsupported Hugging Face folders: each is refused with the
+ * right error and exactly one line that names the fault. A small valid folder is spoilt
+ * in one place at a time. */
 #include "tests/stages-refuse.h"
 
 #define CONFIG                                                                           \
@@ -172,7 +173,8 @@ static void write_config(const char *text)
     files_write("config.json", text, strlen(text));
 }
 
-/* A file with this header, and so many bytes of data, which are small positive numbers. */
+/* A file with this header, and so many bytes of data, which are small positive
+ * numbers. */
 static void write_weights(const char *name, const char *header, size_t data_bytes)
 {
     struct bytes b = {0};
@@ -282,7 +284,8 @@ static void generation(void **state)
     unlink(files_path("generation_config.json"));
 }
 
-/* An index, in place of the one file, and a second shard that has the name of a tensor again. */
+/* An index, in place of the one file, and a second shard that has the name of a tensor
+ * again. */
 static void indexes(void **state)
 {
     static const struct {

@@ -1,5 +1,6 @@
-/* Malformed, impossible and unsupported GGUF files: each is refused with the right error and exactly one
- * line that names the fault. A small valid file is built here and spoilt in one place at a time. */
+/* Malformed, impossible and unsupported GGUF files: each is refused with the right error
+ * and exactly one line that names the fault. A small valid file is built here and spoilt
+ * in one place at a time. */
 #include "stages/gguf.h"
 #include "tests/stages-refuse.h"
 
@@ -89,9 +90,10 @@ static struct bytes build(void)
     return b;
 }
 
-/* Overwrites n bytes, `at` bytes behind the end of the first `after`. Before a key or a name lies its length,
- * at -8 - strlen. Behind a key: its type, at 4 its value (a string's text from 12, an array's items from 16).
- * Behind a tensor's name: the number of dimensions, the dimensions from 4, then type and offset. */
+/* Overwrites n bytes, `at` bytes behind the end of the first `after`. Before a key or a
+ * name lies its length, at -8 - strlen. Behind a key: its type, at 4 its value (a
+ * string's text from 12, an array's items from 16). Behind a tensor's name: the number of
+ * dimensions, the dimensions from 4, then type and offset. */
 struct patch {
     const char *what, *after;
     int at;

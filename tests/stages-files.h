@@ -1,5 +1,5 @@
-/* Files for tests of stages/: a folder that is removed again, small models written into it, and what the
- * code under test says on stderr. */
+/* Files for tests of stages/: a folder that is removed again, small models written into
+ * it, and what the code under test says on stderr. */
 #ifndef PENSTOCK_STAGES_FILES_H
 #define PENSTOCK_STAGES_FILES_H
 

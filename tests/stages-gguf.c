@@ -6,7 +6,8 @@
 #include "stages/model.h"
 #include "tests/stages-files.h"
 
-/* Every tensor NAME of quants.gguf has its values beside it as F32. Equal to the last bit. */
+/* Every tensor NAME of quants.gguf has its values beside it as F32. Equal to the last
+ * bit. */
 static void quants(void **state)
 {
     static const char *const names[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0",

@@ -1,5 +1,5 @@
-/* Models as files describe them: values and RoPE tables against what transformers and gguf-py make of the
- * same files (tests/golden/stages-models.py), and the random ones. */
+/* Models as files describe them: values and RoPE tables against what transformers and
+ * gguf-py make of the same files (tests/golden/stages-models.py), and the random ones. */
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
@@ -127,8 +127,8 @@ static void tied_head(void **state)
     model_close(m);
 }
 
-/* The GGUF file, quantised and with permuted q and k, has the same values as the folder, whatever
- * rows are read at once. */
+/* The GGUF file, quantised and with permuted q and k, has the same values as the folder,
+ * whatever rows are read at once. */
 static void gguf_equals_folder(void **state)
 {
     struct model *a, *b;
@@ -160,8 +160,9 @@ static void gguf_equals_folder(void **state)
     model_close(b);
 }
 
-/* Compares a table with transformers' at the given positions. powf may differ in its last bit, and a large
- * position multiplies that: but not often, because every rounding to fp32 is the same. */
+/* Compares a table with transformers' at the given positions. powf may differ in its last
+ * bit, and a large position multiplies that: but not often, because every rounding to
+ * fp32 is the same. */
 static void check_table(const struct model_config *c,
                         const struct safetensors_tensor *want, const int32_t *positions,
                         size_t n)
@@ -281,7 +282,8 @@ static void check_moments(const float *x, size_t n)
     assert_true(fabs(beside / squares) < 5 / sqrt((double)n));
 }
 
-/* Random weights depend on their place alone, look normal, and differ between places and seeds. */
+/* Random weights depend on their place alone, look normal, and differ between places and
+ * seeds. */
 static void random_weights(void **state)
 {
     struct model_config c;

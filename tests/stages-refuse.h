@@ -1,4 +1,5 @@
-/* For tests of files that must be refused: the right error, and exactly one line that names the fault. */
+/* For tests of files that must be refused: the right error, and exactly one line that
+ * names the fault. */
 #ifndef PENSTOCK_STAGES_REFUSE_H
 #define PENSTOCK_STAGES_REFUSE_H
 
@@ -24,7 +25,8 @@ static inline int read_whole(const struct model *m)
     return err;
 }
 
-/* Opens and reads a model. what: for the message of a failure; says: a part of the line. */
+/* Opens and reads a model. what: for the message of a failure; says: a part of the
+ * line. */
 static inline void refuse(const char *what, const char *path, int want, const char *says)
 {
     struct capture c = capture_begin();

@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as config.json, then as generation_config.json; a table of what is accepted. */
+/* Fuzz target: any bytes as config.json, then as generation_config.json; a table of what
+ * is accepted. */
 #include "stages/hf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,4 +1,5 @@
-/* Fuzz target: any bytes as a safetensors file; the ends of every tensor that is accepted are read. */
+/* Fuzz target: any bytes as a safetensors file; the ends of every tensor that is accepted
+ * are read. */
 #include "stages/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
