@@ -1,3 +1,3 @@
 # Benchmark programs: %D%/NAME is built from %D%/NAME.c by make bench, which then runs it.
-BENCHES =
+BENCHES = %D%/kernels
 EXTRA_PROGRAMS = $(BENCHES)

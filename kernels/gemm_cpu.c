@@ -7,8 +7,8 @@
 
 #define FEW_ROWS  32  /* up to here a row's result does not depend on the other rows */
 #define FEW_TILE  64  /* columns of a tile then */
-#define TILE_ROWS 256 /* the tile of a BLAS call: sizes depend on the shape alone */
-#define TILE_COLS 384
+#define TILE_ROWS 512 /* the tile of a BLAS call: sizes depend on the shape alone */
+#define TILE_COLS 256
 
 struct gemm {
     const struct vec_ops *vec;
