@@ -6,6 +6,11 @@ libpenstock_core_la_SOURCES += \
 	%D%/batch.h \
 	%D%/bpe.c \
 	%D%/bpe.h \
+	%D%/chat.c \
+	%D%/chat.h \
+	%D%/chat_forms.c \
+	%D%/chat_template.c \
+	%D%/chat_template.h \
 	%D%/config.c \
 	%D%/config.h \
 	%D%/dequant.c \

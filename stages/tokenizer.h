@@ -16,10 +16,10 @@ int tokenizer_parse_json(struct tokenizer **out, const char *json, size_t len,
 void tokenizer_close(struct tokenizer *t);
 
 /* special: recognise special tokens such as <|im_end|> in the text; bos: add the
- * sequence-start token if the model's files ask for one, unless special text begins with it
- * already. *ids (*n) is freed by the caller. Invalid UTF-8 is encoded byte by byte where the
- * vocabulary allows, else left out. -E2BIG and one line for a text beyond 1 GiB, or one that
- * a pattern of the tokenizer cannot search in reasonable time. */
+ * sequence-start token if the model's files ask for one, unless special text begins with
+ * it already. *ids (*n) is freed by the caller. Invalid UTF-8 is encoded byte by byte
+ * where the vocabulary allows, else left out. -E2BIG and one line for a text beyond 1
+ * GiB, or one that a pattern of the tokenizer cannot search in reasonable time. */
 int tokenizer_encode(const struct tokenizer *t, int32_t **ids, size_t *n,
                      const char *text, size_t len, bool special, bool bos);
 
@@ -60,8 +60,11 @@ struct chat_message {
  * (-ENOTSUP). */
 int chat_detect(enum chat_form *form, const struct model *m);
 /* The prompt text, opened for the assistant's answer; special tokens spelt out, to be
- * encoded with special = true. The default system message that a model's template adds is
- * added too. */
+ * encoded with special = true. The start token is in it where the template writes one:
+ * bos = false encodes just what the template says. The default system message that a
+ * model's template adds is added too; Llama 3.1's dates are the template's, or today's
+ * where it asks for them. At most one system message, the first; the last message is the
+ * user's: else -EINVAL and one line. -ENOTSUP if the form is not that of the model. */
 int chat_render(char **text, enum chat_form form, const struct model *m,
                 const struct chat_message *messages, size_t n);
 

@@ -188,24 +188,26 @@ static int read_vocab(struct json_reader *r, bool plain)
     {
         size_t id = (size_t)json_integer_value(value);
         enum vocab_kind kind = v->tokens[id].kind;
-        if (kind == VOCAB_ADDED || kind == VOCAB_SPECIAL)
-            continue;
         int err = token_bytes(r, token, &is_plain);
         if (!err && is_plain != plain)
             continue;
-        if (!err && kind != VOCAB_HOLE)
+        if (!err && v->tokens[id].len)
             err = wrong_token(r, token, "another token has its id");
         if (!err)
-            err = vocab_set(v, id, r->scratch.data, r->scratch.len, VOCAB_NORMAL);
+            err = vocab_set(v, id, r->scratch.data, r->scratch.len,
+                            kind == VOCAB_HOLE ? VOCAB_NORMAL : kind);
         if (err)
             return err;
     }
     return 0;
 }
 
+/* The text that is matched is the text of the token, unless the vocabulary has it as
+ * well. */
 static int add_token(struct json_reader *r, const json_t *item, const char *content,
                      struct added_token token)
 {
+    struct vocab *v = &r->t->vocab;
     struct norm_work norm = {0};
     bool normalized = false;
     int err = doc_flag(&normalized, item, "normalized", r->name);
@@ -225,6 +227,12 @@ static int add_token(struct json_reader *r, const json_t *item, const char *cont
     if (!err && norm.text.len)
         err = tokenizer_add(r->t, token, norm.text.data, norm.text.len, normalized,
                             r->name);
+    bool own = !json_object_get(r->vocab, content);
+    if (!err && own && v->tokens[token.id].len)
+        err = wrong_token(r, content, "a token of the vocabulary has its id");
+    if (!err && own)
+        err = vocab_set(v, (size_t)token.id, norm.text.data, norm.text.len,
+                        v->tokens[token.id].kind);
     norm_work_fini(&norm);
     return err;
 }
@@ -237,9 +245,6 @@ static int read_added(struct json_reader *r)
 
     for (size_t i = 0; i < json_array_size(r->added) && !err; i++) {
         err = added_at(r, i, &content, &id);
-        if (!err)
-            err = vocab_set(&r->t->vocab, (size_t)id, content, strlen(content),
-                            r->t->vocab.tokens[id].kind);
         if (!err)
             err = add_token(r, json_array_get(r->added, i), content,
                             (struct added_token){.id = id});

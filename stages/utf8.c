@@ -119,6 +119,11 @@ bool code_is_space(uint32_t c)
            c == 0x205f || c == 0x3000;
 }
 
+bool code_is_blank(uint32_t c)
+{
+    return code_is_space(c) || (c >= 0x1c && c <= 0x1f);
+}
+
 /* Circled and squared Latin letters: symbols by category, letters by property. */
 static bool is_enclosed_letter(uint32_t c)
 {

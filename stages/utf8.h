@@ -30,5 +30,8 @@ size_t utf8_back(const char *s, size_t end);
 /* White_Space, and the word characters of UTS 18 (letters, marks, digits, connectors). */
 bool code_is_space(uint32_t code);
 bool code_is_word(uint32_t code);
+/* White space for Python's strip(): White_Space and the four separators U+001C to
+ * U+001F. */
+bool code_is_blank(uint32_t code);
 
 #endif
