@@ -18,7 +18,7 @@ row() { printf '%-44s %-8s %s\n' "$1" "$2" "${3-}" >>"$table"; }
 check() {
     local name=$1 start=$SECONDS rc=0
     shift
-    "$@" >"$work/log" 2>&1 || rc=$?
+    timeout -k 5 300 "$@" >"$work/log" 2>&1 || rc=$?
     case $rc in
     0) row "$name" pass "$((SECONDS - start)) s" ;;
     77) row "$name" skipped ;;
@@ -60,7 +60,7 @@ prompts() {
 # run SHAPE DEVICES LINK: 8 prompts of 512 tokens, 64 new ones.
 run() {
     local name="$1 on $2, $3"
-    if "$build/penstock" run --shape "$1" --devices "$2" --link "$3" --ignore-eos -n 64 \
+    if timeout -k 5 120 "$build/penstock" run --shape "$1" --devices "$2" --link "$3" --ignore-eos -n 64 \
         --prompts "$work/prompts" >/dev/null 2>"$work/log"; then
         row "$name" pass "$(awk '/^prefill/ { p = $(NF - 1) } /^decode/ { d = $(NF - 1) }
             /bubble/ { b = $(NF - 1) } END {

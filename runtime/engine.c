@@ -1,4 +1,4 @@
-/* The engine's memory, workers, links and weights. Steps are in step.c. */
+/* The engine's memory, links and weights. Steps are in step.c. */
 #include "runtime/engine.h"
 
 #include <errno.h>
@@ -295,9 +295,6 @@ int engine_create(struct engine **out, const struct engine_config *config)
     if (!err)
         err = take_memory(e);
     if (!err)
-        err = task_init(config->lanes->lanes, config->lanes->n);
-    e->started = !err;
-    if (!err)
         err = create_data(e);
     if (!err)
         err = create_links(e);
@@ -330,10 +327,7 @@ void engine_destroy(struct engine *e)
 {
     if (!e || e->stalled) /* hanging workers may still look at it: the process ends */
         return;
-    if (e->started)
-        destroy_data(e);
-    if (e->started)
-        task_fini();
+    destroy_data(e);
     for (int s = 0; s < e->config.n_stages; s++) {
         if (e->links)
             link_destroy(e->links[s]);

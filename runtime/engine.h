@@ -56,7 +56,6 @@ struct engine {
     size_t *predicted;     /* (n_stages) bytes by the dry run, before anything is taken */
     size_t *measured;      /* (n_stages) bytes really taken from the arena */
     unsigned long passes;  /* micro-batches submitted: the place in a ring */
-    bool started;          /* StarPU runs */
 
     pthread_mutex_t lock; /* of what follows, and of steps */
     pthread_cond_t changed;
@@ -82,8 +81,8 @@ struct step {
     int *waiting; /* (micro_batches) ops of the last stage still to come */
 };
 
-/* Lays stages out, predicts and takes the lanes' memory, starts the workers, binds them, makes the links, loads the
- * weights. One line for what does not fit, by how much. */
+/* Lays stages out, predicts and takes the lanes' memory, binds the workers, makes the links, loads the
+ * weights. StarPU runs and the lanes have their workers. One line for what does not fit, by how much. */
 int engine_create(struct engine **out, const struct engine_config *config);
 void engine_destroy(struct engine *e);
 

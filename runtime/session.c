@@ -41,7 +41,11 @@ static int open_lanes(struct session *s, const struct penstock_options *o)
         return -EINVAL;
     }
     int n = s->n_stages < s->n_specs ? s->n_stages : s->n_specs;
-    return lane_set_create(&s->lanes, s->specs, n, dtype);
+    int err = task_init(s->specs, n);
+    s->started = !err;
+    if (!err)
+        err = lane_set_create(&s->lanes, s->specs, n, dtype);
+    return err ? err : task_assign(s->lanes.lanes, n);
 }
 
 static int open_machine(struct session *s, const struct penstock_options *o)
@@ -327,6 +331,8 @@ void session_close(struct session *s)
         return;
     engine_destroy(s->engine);
     lane_set_destroy(&s->lanes);
+    if (s->started)
+        task_fini();
     lane_specs_free(s->specs, s->n_specs);
     place_close(s->place);
     model_close(s->model);

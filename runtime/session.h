@@ -29,6 +29,7 @@ struct session {
     struct place *place;
     struct lane_spec *specs;
     int n_specs;
+    bool started; /* StarPU runs */
     struct lane_set lanes;
     struct model *model;
     struct sequence *sequences;

@@ -60,15 +60,15 @@ void task_environment(const struct lane_spec *specs, int n)
 }
 
 /* Which GPUs the lanes use, each once, in the order of the lanes. */
-static int list_gpus(unsigned *gpus, const struct lane *lanes, int n)
+static int list_gpus(unsigned *gpus, const struct lane_spec *specs, int n)
 {
     int count = 0;
     for (int i = 0; i < n; i++) {
-        bool seen = lanes[i].spec.kind != LANE_CUDA;
+        bool seen = specs[i].kind != LANE_CUDA;
         for (int j = 0; j < count; j++)
-            seen |= gpus[j] == (unsigned)lanes[i].spec.device;
+            seen |= gpus[j] == (unsigned)specs[i].device;
         if (!seen && count < STARPU_MAXCUDADEVS)
-            gpus[count++] = lanes[i].spec.device;
+            gpus[count++] = specs[i].device;
     }
     return count;
 }
@@ -88,7 +88,7 @@ static int gpu_worker(int device, int k)
     return k < 0 ? last : -1;
 }
 
-static int assign_workers(struct lane *lanes, int n)
+int task_assign(struct lane *lanes, int n)
 {
     int cpu = 0;
     for (int i = 0; i < n; i++) {
@@ -108,18 +108,18 @@ static int assign_workers(struct lane *lanes, int n)
     return 0;
 }
 
-int task_init(struct lane *lanes, int n)
+int task_init(const struct lane_spec *specs, int n)
 {
     struct starpu_conf conf;
     int cpus = 0;
 
     starpu_conf_init(&conf);
     for (int i = 0; i < n; i++)
-        cpus += lanes[i].spec.kind == LANE_CPU;
+        cpus += specs[i].kind == LANE_CPU;
     conf.precedence_over_environment_variables = 1;
     conf.sched_policy_name = "prio";
     conf.ncpus = cpus;
-    conf.ncuda = list_gpus(conf.workers_cuda_gpuid, lanes, n);
+    conf.ncuda = list_gpus(conf.workers_cuda_gpuid, specs, n);
     conf.use_explicit_workers_cuda_gpuid = conf.ncuda > 0;
     conf.nopencl = 0;
     conf.catch_signals = 0;
@@ -130,10 +130,7 @@ int task_init(struct lane *lanes, int n)
         return err == -ENODEV ? err : -EIO;
     }
     memset(worker_line, 0, sizeof(worker_line));
-    err = assign_workers(lanes, n);
-    if (err)
-        starpu_shutdown();
-    return err;
+    return 0;
 }
 
 void task_fini(void)

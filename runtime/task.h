@@ -30,10 +30,14 @@ struct task {
 /* Environment that CUDA and StarPU read when they start: call before any other use of them. */
 void task_environment(const struct lane_spec *specs, int n);
 
-/* Starts StarPU with a worker per lane and one for transfers per GPU; sets the lanes' worker and
- * transfer_worker. One at a time per process. */
-int task_init(struct lane *lanes, int n);
+/* Starts StarPU with a worker per lane and one for transfers per GPU. Before anything is made on a GPU: at its
+ * first start on a machine StarPU measures the buses, and resets the GPUs when it has. One at a time per
+ * process. */
+int task_init(const struct lane_spec *specs, int n);
 void task_fini(void);
+
+/* Sets worker and transfer_worker of the lanes that these specs have become. */
+int task_assign(struct lane *lanes, int n);
 
 /* uses (n): what it reads and writes. -ENOMEM, -EIO, one line. */
 int task_submit(struct task *t, const struct task_use *uses, int n);
