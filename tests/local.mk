@@ -27,10 +27,13 @@ UNIT_TESTS +=
 UNIT_TESTS += \
 	%D%/stages-badfolder \
 	%D%/stages-badgguf \
+	%D%/stages-badtokenizer \
+	%D%/stages-chat \
 	%D%/stages-config \
 	%D%/stages-gguf \
-	%D%/stages-model
-EXTRA_DIST += %D%/data %D%/stages-files.h %D%/stages-refuse.h
+	%D%/stages-model \
+	%D%/stages-tokenizer
+EXTRA_DIST += %D%/data %D%/stages-files.h %D%/stages-refuse.h %D%/stages-tokenizers.h
 
 # --- runtime ---
 UNIT_TESTS += \
@@ -48,18 +51,21 @@ SCRIPT_TESTS += \
 	%D%/cli-topo.sh
 
 # --- golden files: scripts that make golden runs, programs that they need ---
-GOLDENS += %D%/golden/stages-models.sh
-EXTRA_DIST += %D%/golden/stages-models.py
+GOLDENS += %D%/golden/stages-models.sh %D%/golden/stages-tokenizers.sh
+EXTRA_DIST += %D%/golden/stages-models.py %D%/golden/stages-tokenizers.py \
+	%D%/golden/stages-chat.py
 GOLDEN_TOOLS +=
 
 # --- fuzz targets: %D%/fuzz/NAME from %D%/fuzz/NAME.c, with configure --enable-fuzzers; each
 #     with a line tests_fuzz_NAME_LDFLAGS = $(FUZZ_LDFLAGS). Seeds lie in %D%/fuzz/NAME.seeds/ ---
 FUZZ_LDFLAGS = $(AM_LDFLAGS) $(FUZZER_LDFLAGS)
-FUZZ_TARGETS += %D%/fuzz/config %D%/fuzz/gguf %D%/fuzz/safetensors
+FUZZ_TARGETS += %D%/fuzz/config %D%/fuzz/gguf %D%/fuzz/safetensors %D%/fuzz/tokenizer
 tests_fuzz_config_LDFLAGS = $(FUZZ_LDFLAGS)
 tests_fuzz_gguf_LDFLAGS = $(FUZZ_LDFLAGS)
 tests_fuzz_safetensors_LDFLAGS = $(FUZZ_LDFLAGS)
-EXTRA_DIST += %D%/fuzz/config.seeds %D%/fuzz/gguf.seeds %D%/fuzz/safetensors.seeds
+tests_fuzz_tokenizer_LDFLAGS = $(FUZZ_LDFLAGS)
+EXTRA_DIST += %D%/fuzz/config.seeds %D%/fuzz/gguf.seeds %D%/fuzz/safetensors.seeds \
+	%D%/fuzz/tokenizer.seeds
 
 # --- the rest is the same for all rooms ---
 LDADD = libpenstock-core.la $(CMOCKA_LIBS)
