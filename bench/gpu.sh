@@ -32,10 +32,12 @@ check() {
 
 tests() {
     check "kernels: CUDA against CPU twins" "$build/tests/kernels-twin"
+    check "kernels: attention" "$build/tests/kernels-twin-attn"
+    check "kernels: sampling" "$build/tests/kernels-twin-sample"
     check "links between slices" "$build/tests/runtime-link-gpu"
     check "lanes" "$build/tests/runtime-lane"
     local lanes
-    for lanes in cuda:0 cuda:0/2 cuda:0/4; do
+    for lanes in cuda:0 cuda:0/2 cuda:0/4 cpu:0,cuda:0,cpu:1; do
         PENSTOCK_TEST_DEVICES=$lanes PENSTOCK_TEST_VERBOSE=1 \
             check "whole models on $lanes" "$build/tests/runtime-reference"
         grep 'squared error' "$work/log" >>"$work/errors"

@@ -17,9 +17,16 @@ static const int layers[] = {4, 4, 3, 4};
 
 static const char *lists[MAX_LISTS + 1]; /* of lanes, terminated by NULL */
 
+/* Lanes on GPUs alone. Mixed lists compute in fp32 throughout, but each kind of lane rounds in its own
+ * way, so that the bits depend on the cut. */
 static bool on_gpu(const char *devices)
 {
-    return !strncmp(devices, "cuda", 4);
+    return strstr(devices, "cuda") && !strstr(devices, "cpu");
+}
+
+static bool mixed(const char *devices)
+{
+    return strstr(devices, "cuda") && strstr(devices, "cpu");
 }
 
 static void find_lists(void)
@@ -154,7 +161,7 @@ static void logits_match_float64(void **state)
     (void)state;
     for (size_t m = 0; m < ARRAY_LEN(models); m++)
         for (const char **d = lists; *d; d++) {
-            check_logits(m, *d, "fp32", on_gpu(*d) ? 1e-9 : 1e-10);
+            check_logits(m, *d, "fp32", strstr(*d, "cuda") ? 1e-9 : 1e-10);
             if (on_gpu(*d))
                 check_logits(m, *d, "bf16", 1e-3);
         }
@@ -195,6 +202,7 @@ static void check_cuts(size_t m, const char *devices, const char *dtype)
     const char *model = models[m];
     static const char *const cpu_links[] = {"copy", "host", NULL};
     static const char *const gpu_links[] = {"copy", "nccl", "host", NULL};
+    const char *const *links = on_gpu(devices) ? gpu_links : cpu_links;
     struct safetensors *s = open_answers(model);
     size_t V = answer(s, "logits")->dims[2];
     struct ids x = ids_of(s, "input_ids");
@@ -207,8 +215,7 @@ static void check_cuts(size_t m, const char *devices, const char *dtype)
     size_t bytes = x.n * x.prompts[0].n * V * sizeof(float);
 
     for (o.stages = 2; o.stages <= layers[m]; o.stages++)
-        for (const char *const *link = on_gpu(devices) ? gpu_links : cpu_links; *link;
-             link++)
+        for (const char *const *link = links; *link; link++)
             for (int order = 0; order < 2; order++) {
                 o.link = *link;
                 o.order = order ? "prio" : "strict";
@@ -228,6 +235,8 @@ static void every_cut_gives_the_same_bits(void **state)
     (void)state;
     for (size_t m = 0; m < ARRAY_LEN(models); m++)
         for (const char **d = lists; *d; d++) {
+            if (mixed(*d))
+                continue;
             check_cuts(m, *d, "fp32");
             if (on_gpu(*d))
                 check_cuts(m, *d, "bf16");
@@ -247,7 +256,7 @@ static void lanes_do_not_change_bits(void **state)
     for (const char **d = lists; *d; d++) {
         struct penstock_options o = {.model = TEST_DATA("reference/llama"),
                                      .devices = *d};
-        if (on_gpu(*d))
+        if (strstr(*d, "cuda"))
             continue;
         float *got = logits_of(&o, &x, V);
         if (!want)
@@ -342,6 +351,8 @@ static void draws_do_not_depend_on_the_cut(void **state)
     (void)state;
     make_prompts(p, ids);
     for (const char **d = lists; *d; d++) {
+        if (mixed(*d))
+            continue;
         struct penstock_options o = {.model = TEST_DATA("reference/llama"),
                                      .devices = *d,
                                      .dtype = "fp32",
