@@ -6,7 +6,7 @@ libc='assert|ctype|errno|fcntl|float|getopt|inttypes|limits|locale|math|poll|pth
 libc="$libc|semaphore|setjmp|signal|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string"
 libc="$libc|strings|threads|time|unistd|endian|dlfcn|execinfo|malloc|wchar"
 libc="($libc)\.h|(sys|linux)/[a-z_]+\.h|(immintrin|arm_neon)\.h"
-cuda='(cuda|math_constants|cublas|cooperative_groups|mma|cub|cuda_[a-z0-9_]*|math_constants|cublas_v2|cublasLt)(\.h|/.*)?'
+cuda='(cuda|cublas|cooperative_groups|mma|cub|cuda_[a-z0-9_]*|math_constants|cublas_v2|cublasLt)(\.h|/.*)?'
 
 # allowed FILE: the includes that this file may have, as one extended regular expression.
 allowed() {
