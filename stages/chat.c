@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,15 +19,10 @@ void chat_write_bytes(struct chat_writer *w, const char *data, size_t len)
         w->err = text_add(&w->out, data, len);
 }
 
-void chat_write(struct chat_writer *w, ...)
+void chat_write(struct chat_writer *w, const char *const *texts)
 {
-    va_list list;
-    const char *text;
-
-    va_start(list, w);
-    while ((text = va_arg(list, const char *)))
-        chat_write_bytes(w, text, strlen(text));
-    va_end(list);
+    for (; *texts; texts++)
+        chat_write_bytes(w, *texts, strlen(*texts));
 }
 
 void chat_write_text(struct chat_writer *w, const char *text, bool trim)

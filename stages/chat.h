@@ -15,8 +15,9 @@ struct chat_writer {
     int err; /* the first error; nothing is written after it */
 };
 
-/* Appends strings up to a NULL. */
-void chat_write(struct chat_writer *w, ...) __attribute__((sentinel));
+/* Appends strings up to a NULL; the macro is for a list of them. */
+void chat_write(struct chat_writer *w, const char *const *texts);
+#define CHAT_WRITE(w, ...) chat_write(w, (const char *const[]){__VA_ARGS__, NULL})
 void chat_write_bytes(struct chat_writer *w, const char *data, size_t len);
 /* Text without white space around it if `trim`. */
 void chat_write_text(struct chat_writer *w, const char *text, bool trim);

@@ -58,22 +58,22 @@ static void chatml_write(struct chat_writer *w)
     const char *system = chatml_default(w->c, &len);
 
     if (chat_has(w->c, "bos_token"))
-        chat_write(w, w->c->bos, NULL);
+        CHAT_WRITE(w, w->c->bos);
     if (len && !is_role(&w->messages[0], "system")) {
-        chat_write(w, IM_START "system\n", NULL);
+        CHAT_WRITE(w, IM_START "system\n");
         chat_write_bytes(w, system, len);
-        chat_write(w, IM_END "\n", NULL);
+        CHAT_WRITE(w, IM_END "\n");
     }
     for (size_t i = 0; i < w->n; i++) {
         const struct chat_message *m = &w->messages[i];
         const char *text = is_role(m, "assistant") ? chat_answer(w->c, m->text) : m->text;
         if (text != m->text)
             text += strspn(text, "\n");
-        chat_write(w, IM_START, m->role, "\n", NULL);
+        CHAT_WRITE(w, IM_START, m->role, "\n");
         chat_write_text(w, text, trim);
-        chat_write(w, IM_END "\n", NULL);
+        CHAT_WRITE(w, IM_END "\n");
     }
-    chat_write(w, chat_opening(w->c, IM_START "assistant\n")->text, NULL);
+    CHAT_WRITE(w, chat_opening(w->c, IM_START "assistant\n")->text);
 }
 
 const struct chat_kind chat_chatml = {CHAT_CHATML, chatml_known, chatml_write};
@@ -131,20 +131,20 @@ static void llama3_write(struct chat_writer *w)
     char date[32];
     size_t i = 0;
 
-    chat_write(w, w->c->bos, NULL);
+    CHAT_WRITE(w, w->c->bos);
     if (cutoff) {
-        chat_write(w, HEADER_START "system" HEADER_END, cutoff->text,
-                   "Today Date: ", llama3_today(w->c, date), "\n\n", NULL);
+        CHAT_WRITE(w, HEADER_START "system" HEADER_END, cutoff->text,
+                   "Today Date: ", llama3_today(w->c, date), "\n\n");
         if (is_role(&w->messages[0], "system"))
             chat_write_text(w, w->messages[i++].text, true);
-        chat_write(w, EOT, NULL);
+        CHAT_WRITE(w, EOT);
     }
     for (; i < w->n; i++) {
-        chat_write(w, HEADER_START, w->messages[i].role, HEADER_END, NULL);
+        CHAT_WRITE(w, HEADER_START, w->messages[i].role, HEADER_END);
         chat_write_text(w, w->messages[i].text, true);
-        chat_write(w, EOT, NULL);
+        CHAT_WRITE(w, EOT);
     }
-    chat_write(w, chat_opening(w->c, HEADER_START "assistant")->text, NULL);
+    CHAT_WRITE(w, chat_opening(w->c, HEADER_START "assistant")->text);
 }
 
 const struct chat_kind chat_llama3 = {CHAT_LLAMA3, llama3_known, llama3_write};
@@ -168,17 +168,17 @@ static bool r1_known(const struct chat_template *c)
 
 static void r1_write(struct chat_writer *w)
 {
-    chat_write(w, w->c->bos, NULL);
+    CHAT_WRITE(w, w->c->bos);
     for (size_t i = 0; i < w->n; i++) {
         const struct chat_message *m = &w->messages[i];
         if (is_role(m, "system"))
-            chat_write(w, m->text, NULL);
+            CHAT_WRITE(w, m->text);
         else if (is_role(m, "user"))
-            chat_write(w, R1_USER, m->text, NULL);
+            CHAT_WRITE(w, R1_USER, m->text);
         else
-            chat_write(w, R1_ASSISTANT, chat_answer(w->c, m->text), R1_END, NULL);
+            CHAT_WRITE(w, R1_ASSISTANT, chat_answer(w->c, m->text), R1_END);
     }
-    chat_write(w, chat_opening(w->c, R1_ASSISTANT)->text, NULL);
+    CHAT_WRITE(w, chat_opening(w->c, R1_ASSISTANT)->text);
 }
 
 const struct chat_kind chat_deepseek_r1 = {CHAT_DEEPSEEK_R1, r1_known, r1_write};
@@ -206,9 +206,9 @@ static void zephyr_write(struct chat_writer *w)
     const struct chat_literal *open = chat_opening(w->c, "<|assistant|>");
 
     for (size_t i = 0; i < w->n; i++)
-        chat_write(w, "<|", w->messages[i].role, "|>\n", w->messages[i].text, w->c->eos,
-                   break_behind(user), NULL);
-    chat_write(w, open->text, break_behind(open), NULL);
+        CHAT_WRITE(w, "<|", w->messages[i].role, "|>\n", w->messages[i].text, w->c->eos,
+                   break_behind(user));
+    CHAT_WRITE(w, open->text, break_behind(open));
 }
 
 const struct chat_kind chat_zephyr = {CHAT_ZEPHYR, zephyr_known, zephyr_write};
@@ -251,9 +251,9 @@ static void mistral_answer(struct chat_writer *w, const char *text)
                  chat_has(w->c, "{{-''+message['content']");
     bool behind = chat_has(w->c, "eos_token+''") || chat_has(w->c, "eos_token+\"\"");
 
-    chat_write(w, space ? " " : "", NULL);
+    CHAT_WRITE(w, space ? " " : "");
     chat_write_text(w, text, trim);
-    chat_write(w, w->c->eos, behind ? " " : "", NULL);
+    CHAT_WRITE(w, w->c->eos, behind ? " " : "");
 }
 
 /* Questions and answers take turns, and a system message has its place. */
@@ -280,17 +280,17 @@ static void mistral_write(struct chat_writer *w)
     bool system = is_role(&w->messages[0], "system");
 
     w->err = mistral_check(w, system);
-    chat_write(w, w->c->bos, NULL);
+    CHAT_WRITE(w, w->c->bos);
     for (size_t i = system; i < w->n; i++) {
         size_t at = mistral_system(w->c) == 1 ? 1 : w->n - 1;
         if (is_role(&w->messages[i], "assistant")) {
             mistral_answer(w, w->messages[i].text);
             continue;
         }
-        chat_write(w, open, NULL);
+        CHAT_WRITE(w, open);
         if (system && i == at)
-            chat_write(w, w->messages[0].text, "\n\n", NULL);
-        chat_write(w, w->messages[i].text, close, NULL);
+            CHAT_WRITE(w, w->messages[0].text, "\n\n");
+        CHAT_WRITE(w, w->messages[i].text, close);
     }
 }
 

@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2154
 # Makes tests/data/tokenizers/ and tests/data/chat.json. PYTHON needs tokenizers, sentencepiece, gguf and
 # transformers.
 set -e
