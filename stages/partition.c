@@ -17,20 +17,12 @@ void partition_costs(const struct model_config *c, const struct partition_work *
     *head = work->head_rows * (double)c->V * c->C;
 }
 
-/* The best way to put the first i layers on the first s stages: its slowest stage, the sum of squares of its stages,
- * and how many layers the last of them has. */
+/* The best way to put the first i layers on the first s stages: its slowest stage, the sum of
+ * squares of its stages, and how many layers the last of them has. */
 struct cut {
     double slowest, squares;
     size_t last;
 };
-
-static bool better(const struct cut *a, const struct cut *b)
-{
-    const double same = 1e-12;
-    if (fabs(a->slowest - b->slowest) > same * b->slowest)
-        return a->slowest < b->slowest;
-    return a->squares < b->squares;
-}
 
 static int refuse_stages(int stages, size_t layers)
 {
@@ -41,32 +33,43 @@ static int refuse_stages(int stages, size_t layers)
     return -EINVAL;
 }
 
-static void fill_cuts(struct cut *best, int stages, size_t layers, const double cost[3],
-                      const double *speed)
+/* The best cut of the first i layers whose last stage has `extra` cost and speed v; before: the
+ * best cuts on one stage less. Without a limit the slowest stage decides, else the squares of
+ * the cuts that have no stage slower than the limit. */
+static struct cut best_cut(const struct cut *before, size_t i, double layer, double extra,
+                           double v, double limit)
+{
+    struct cut best = {INFINITY, INFINITY, 0};
+    for (size_t n = 1; n <= i; n++) {
+        double t = (n * layer + extra) / v;
+        struct cut c = {fmax(before[i - n].slowest, t), before[i - n].squares + t * t, n};
+        if (c.slowest > limit)
+            continue;
+        if (isinf(limit) ? c.slowest < best.slowest : c.squares < best.squares)
+            best = c;
+    }
+    return best;
+}
+
+/* cost: of a layer, the embedding, the head. Returns the slowest stage of the best cut. */
+static double fill_cuts(struct cut *best, int stages, size_t layers, const double cost[3],
+                        const double *speed, double limit)
 {
     for (size_t i = 0; i <= layers; i++)
-        best[i] = (struct cut){.slowest = i ? INFINITY : 0};
+        best[i] = (struct cut){i ? INFINITY : 0, i ? INFINITY : 0, 0};
     for (int s = 1; s <= stages; s++) {
-        const struct cut *before = best + (s - 1) * (layers + 1);
-        double v = speed ? speed[s - 1] : 1;
         double extra = (s == 1 ? cost[1] : 0) + (s == stages ? cost[2] : 0);
-        for (size_t i = 0; i <= layers; i++) {
-            struct cut *to = &best[s * (layers + 1) + i];
-            *to = (struct cut){.slowest = INFINITY};
-            for (size_t n = 1; n <= i; n++) {
-                double t = (n * cost[0] + extra) / v;
-                struct cut c = {fmax(before[i - n].slowest, t),
-                                before[i - n].squares + t * t, n};
-                if (isfinite(c.slowest) && (isinf(to->slowest) || better(&c, to)))
-                    *to = c;
-            }
-        }
+        for (size_t i = 0; i <= layers; i++)
+            best[s * (layers + 1) + i] = best_cut(best + (s - 1) * (layers + 1), i, cost[0],
+                                                  extra, speed ? speed[s - 1] : 1, limit);
     }
+    return best[stages * (layers + 1) + layers].slowest;
 }
 
 int partition_by_cost(struct stage_range *ranges, int stages, size_t layers, double layer,
                       double embed, double head, const double *speed)
 {
+    const double same = 1 + 1e-12;
     double cost[3] = {layer, embed, head};
     int err = refuse_stages(stages, layers);
     if (err)
@@ -74,7 +77,8 @@ int partition_by_cost(struct stage_range *ranges, int stages, size_t layers, dou
     struct cut *best = calloc((size_t)(stages + 1) * (layers + 1), sizeof(*best));
     if (!best)
         return -ENOMEM;
-    fill_cuts(best, stages, layers, cost, speed);
+    double slowest = fill_cuts(best, stages, layers, cost, speed, INFINITY);
+    fill_cuts(best, stages, layers, cost, speed, slowest * same);
     size_t end = layers;
     for (int s = stages; s >= 1; s--) {
         size_t n = best[s * (layers + 1) + end].last;
