@@ -66,7 +66,8 @@ void log_set_level(enum log_level level)
     atomic_store(&log_level_now, (int)level);
 }
 
-/* The line goes out by one write(2), so that lines of several threads never mix. */
+/* The line goes out by one write(2), so that lines of several threads never mix. What it quotes
+ * from files and flags cannot end it early or steer a terminal. */
 void log_line(enum log_level level, const char *format, ...)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -88,6 +89,9 @@ void log_line(enum log_level level, const char *format, ...)
         used = sizeof(line) - 2;
         memcpy(line + used - 3, "...", 3);
     }
+    for (size_t i = 0; i < used; i++)
+        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+            line[i] = '?';
     line[used++] = '\n';
     if (write(STDERR_FILENO, line, used) < 0)
         return; /* There is nowhere left to say it. */
