@@ -32,6 +32,7 @@ UNIT_TESTS += \
 	%D%/stages-config \
 	%D%/stages-gguf \
 	%D%/stages-model \
+	%D%/stages-partition \
 	%D%/stages-tokenizer
 EXTRA_DIST += %D%/data %D%/stages-files.h %D%/stages-refuse.h %D%/stages-tokenizers.h
 
@@ -43,6 +44,7 @@ UNIT_TESTS += \
 	%D%/runtime-place \
 	%D%/runtime-topo \
 	%D%/runtime-reference \
+	%D%/runtime-smollm2 \
 	%D%/runtime-watch
 EXTRA_DIST += %D%/topologies
 
@@ -54,6 +56,8 @@ SCRIPT_TESTS += \
 GOLDENS += %D%/golden/stages-models.sh %D%/golden/stages-tokenizers.sh
 EXTRA_DIST += %D%/golden/stages-models.py %D%/golden/stages-tokenizers.py \
 	%D%/golden/stages-chat.py
+GOLDENS += %D%/golden/smollm2.sh
+EXTRA_DIST += %D%/golden/smollm2.py
 GOLDEN_TOOLS +=
 
 # --- fuzz targets: %D%/fuzz/NAME from %D%/fuzz/NAME.c, with configure --enable-fuzzers; each
