@@ -40,10 +40,11 @@ int prompts_add_text(struct prompt_list *p, struct penstock_text *t, const char 
     size_t n = 0;
     int err = 0;
 
+    /* The chat form writes the sequence start itself, where there is one. */
     if (chat)
         err = penstock_chat(t, &form, NULL, text);
     if (!err && form)
-        err = penstock_encode(t, &ids, &n, form, strlen(form), true, true);
+        err = penstock_encode(t, &ids, &n, form, strlen(form), true, false);
     else if (!err)
         err = penstock_encode(t, &ids, &n, text, len, false, true);
     free(form);

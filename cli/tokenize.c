@@ -51,7 +51,7 @@ static int encode(const struct tokenize *o, struct penstock_text *t, const char 
     size_t n = 0;
     int err = o->chat ? penstock_chat(t, &form, NULL, text) : 0;
     if (!err && form)
-        err = penstock_encode(t, &ids, &n, form, strlen(form), true, true);
+        err = penstock_encode(t, &ids, &n, form, strlen(form), true, false);
     else if (!err)
         err = penstock_encode(t, &ids, &n, text, len, o->special, o->bos);
     if (!err)
