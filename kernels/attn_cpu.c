@@ -1,15 +1,16 @@
 /* Causal attention over the paged KV cache. Segments of few rows (decode) take dot products row by
- * row, so that a row's result does not depend on the batch; longer ones (prefill) take blocked matrix
- * products with an online softmax, the G query heads of a KV head stacked into one matrix. */
-#include "kernels/blas.h"
+ * row; longer ones (prefill) take blocked matrix products with an online softmax, the G query heads of a
+ * KV head stacked into one matrix. Either way a row's result does not depend on the other rows. */
 #include "kernels/cpu.h"
 
 #include <math.h>
 #include <string.h>
 
-#define DIRECT_ROWS 4   /* longest segment that goes row by row */
-#define STACK_ROWS  256 /* about how many rows the stacked query matrix has */
-#define CHUNK       256 /* keys of one step of the online softmax */
+#define DIRECT_ROWS  4   /* longest segment that goes row by row */
+#define STACK_ROWS   256 /* about how many rows the stacked query matrix has */
+#define CHUNK        256 /* keys of one step of the online softmax */
+#define GROUP_TOKENS 6   /* tokens that see about the same keys and go together */
+#define KEY_STEP     16  /* keys that are multiplied together whether seen or not */
 
 struct attn_job {
     const struct vec_ops *vec;
@@ -26,9 +27,9 @@ struct attn_job {
 
 /* Where one thread works: M = block_rows * G rows of the stacked matrix. */
 struct attn_work {
-    float *q, *o;     /* (M, D) */
-    float *scores;    /* (M, CHUNK), or (G, len) row by row */
-    float *k, *v;     /* (CHUNK, D) */
+    float *q, *o;     /* (M, D), q times the scale */
+    float *scores;    /* (GROUP_TOKENS * G, CHUNK), or (G, len) row by row */
+    float *k;         /* (D, CHUNK): keys transposed */
     float *max, *sum; /* (M) */
 };
 
@@ -55,6 +56,12 @@ static float *output(const struct attn_job *job, int row, int head)
     return job->o + (size_t)row * job->attn->heads * D + (size_t)head * job->group * D;
 }
 
+/* n keys rounded up to whole steps. */
+static int key_steps(int n)
+{
+    return (n + KEY_STEP - 1) / KEY_STEP * KEY_STEP;
+}
+
 /* o = x / sum for n elements. */
 static void divide(float *o, const float *x, float sum, int n)
 {
@@ -70,7 +77,7 @@ static void attend_row(const struct attn_job *job, struct attn_work *w, int seg,
 {
     int G = job->group, D = job->attn->head_dim, len = job->rows->pos[row] + 1;
     const float *q = query(job, row, head);
-    size_t ld = (size_t)job->rows->max_len;
+    size_t ld = (size_t)key_steps(job->rows->max_len);
 
     for (int i = 0; i < G * D; i++) {
         w->q[i] = q[i] * job->attn->scale;
@@ -82,10 +89,8 @@ static void attend_row(const struct attn_job *job, struct attn_work *w, int seg,
         job->vec->dots(w->scores + t, ld, w->q, (size_t)D, k, G, n, D);
     }
     for (int g = 0; g < G; g++) {
-        float *s = w->scores + g * ld;
-        bool nan = false;
-        w->sum[g] =
-            job->vec->exp_sum(s, (size_t)len, job->vec->max(s, (size_t)len, &nan));
+        float max = -INFINITY;
+        w->sum[g] = job->vec->soften(w->scores + g * ld, len, key_steps(len), &max);
     }
     for (int t = 0; t < len; t += KERNEL_KV_BLOCK) {
         int n = cpu_piece(len, KERNEL_KV_BLOCK, t / KERNEL_KV_BLOCK);
@@ -96,58 +101,77 @@ static void attend_row(const struct attn_job *job, struct attn_work *w, int seg,
         divide(output(job, row, head) + g * D, w->o + g * D, w->sum[g], D);
 }
 
-/* Copies n keys or values from position first, which starts a block. */
-static void fetch(const struct attn_job *job, float *dst, const float *cache, int seg,
-                  int head, int first, int n)
+/* The keys from position first, which starts a block, as columns; zeros up to a whole KEY_STEP. */
+static void fetch_keys(const struct attn_job *job, struct attn_work *w, int seg, int head,
+                       int first, int n)
 {
-    size_t D = (size_t)job->attn->head_dim;
+    int D = job->attn->head_dim, rest = n % KEY_STEP ? KEY_STEP - n % KEY_STEP : 0;
 
     for (int t = 0; t < n; t += KERNEL_KV_BLOCK) {
         int have = cpu_piece(n, KERNEL_KV_BLOCK, t / KERNEL_KV_BLOCK);
-        memcpy(dst + t * D,
-               kv_block(job, cache, seg, head, (first + t) / KERNEL_KV_BLOCK),
-               have * D * sizeof(float));
+        const float *k = kv_block(job, job->k, seg, head, (first + t) / KERNEL_KV_BLOCK);
+        job->vec->transpose(w->k + t, CHUNK, k, (size_t)D, have, D);
     }
+    for (int d = 0; rest && d < D; d++)
+        memset(w->k + d * CHUNK + n, 0, (size_t)rest * sizeof(float));
 }
 
-/* Row m of the scores of n keys, of which it sees the first `seen`, becomes exp(score - max); what
- * was summed before is scaled to the new maximum. */
-static void soften(const struct attn_job *job, struct attn_work *w, int m, int seen,
-                   int n)
+/* Scores of stacked row m become exp(score - max), of the first `seen` keys; those up to n become 0.
+ * What was summed before is scaled to the new maximum. */
+static void soften(const struct attn_job *job, struct attn_work *w, float *s, int m,
+                   int seen, int n)
 {
     int D = job->attn->head_dim;
-    float *s = w->scores + (size_t)m * CHUNK, *o = w->o + (size_t)m * D;
-    bool nan = false;
-    float max, shrink;
+    float *o = w->o + (size_t)m * D, old = w->max[m], shrink;
+    float sum = job->vec->soften(s, seen, n, &w->max[m]);
 
-    if (seen < n)
-        memset(s + seen, 0, (size_t)(n - seen) * sizeof(float));
-    if (seen == 0)
-        return;
-    max = job->vec->max(s, (size_t)seen, &nan);
-    if (max > w->max[m]) {
-        shrink = expf(w->max[m] - max);
-        w->max[m] = max;
+    if (w->max[m] > old && w->sum[m] > 0) {
+        shrink = expf(old - w->max[m]);
         w->sum[m] *= shrink;
         for (int i = 0; i < D; i++)
             o[i] *= shrink;
     }
-    w->sum[m] += job->vec->exp_sum(s, (size_t)seen, w->max[m]);
+    w->sum[m] += sum;
 }
 
-/* Keys first .. first + n - 1 for the stacked rows of `count` tokens whose first is at pos. */
-static void attend_chunk(const struct attn_job *job, struct attn_work *w, int count,
-                         int pos, int first, int n)
+/* `count` tokens, the first one at pos and in stacked row m, meet the keys of a chunk: positions
+ * first .. first + n - 1, all of which the last token sees. */
+static void attend_group(const struct attn_job *job, struct attn_work *w, int seg,
+                         int head, int m, int count, int pos, int first, int n)
+{
+    int G = job->group, D = job->attn->head_dim;
+    float *o = w->o + (size_t)m * D;
+
+    job->vec->multiply(w->scores, CHUNK, w->q + (size_t)m * D, (size_t)D, w->k, CHUNK,
+                       count * G, key_steps(n), D, false);
+    for (int r = 0; r < count * G; r++) {
+        int seen = pos + r / G + 1 - first;
+        seen = seen < 0 ? 0 : seen < n ? seen : n;
+        soften(job, w, w->scores + (size_t)r * CHUNK, m + r, seen, key_steps(n));
+    }
+    for (int t = 0; t < n; t += KERNEL_KV_BLOCK) {
+        const float *v = kv_block(job, job->v, seg, head, (first + t) / KERNEL_KV_BLOCK);
+        job->vec->multiply(o, (size_t)D, w->scores + t, CHUNK, v, (size_t)D, count * G, D,
+                           cpu_piece(n, KERNEL_KV_BLOCK, t / KERNEL_KV_BLOCK), true);
+    }
+}
+
+/* The stacked queries of a block, and nothing summed yet. */
+static void begin_block(const struct attn_job *job, struct attn_work *w, int row,
+                        int count, int head)
 {
     int G = job->group, D = job->attn->head_dim;
 
-    blas_sgemm(true, count * G, n, D, job->attn->scale, w->q, D, w->k, D, 0.0f, w->scores,
-               CHUNK);
-    for (int m = 0; m < count * G; m++) {
-        int seen = pos + m / G + 1 - first;
-        soften(job, w, m, seen < 0 ? 0 : seen < n ? seen : n, n);
+    for (int r = 0; r < count; r++) {
+        const float *q = query(job, row + r, head);
+        for (int i = 0; i < G * D; i++)
+            w->q[(size_t)r * G * D + i] = q[i] * job->attn->scale;
     }
-    blas_sgemm(false, count * G, D, n, 1.0f, w->scores, CHUNK, w->v, D, 1.0f, w->o, D);
+    memset(w->o, 0, (size_t)count * G * D * sizeof(float));
+    for (int m = 0; m < count * G; m++) {
+        w->max[m] = -INFINITY;
+        w->sum[m] = 0;
+    }
 }
 
 /* `count` consecutive rows of a segment, one KV head. */
@@ -157,19 +181,16 @@ static void attend_block(const struct attn_job *job, struct attn_work *w, int se
     int G = job->group, D = job->attn->head_dim, pos = job->rows->pos[row];
     int len = pos + count;
 
-    for (int r = 0; r < count; r++)
-        memcpy(w->q + (size_t)r * G * D, query(job, row + r, head),
-               (size_t)G * D * sizeof(float));
-    memset(w->o, 0, (size_t)count * G * D * sizeof(float));
-    for (int m = 0; m < count * G; m++) {
-        w->max[m] = -INFINITY;
-        w->sum[m] = 0;
-    }
+    begin_block(job, w, row, count, head);
     for (int first = 0; first < len; first += CHUNK) {
-        int n = cpu_piece(len, CHUNK, first / CHUNK);
-        fetch(job, w->k, job->k, seg, head, first, n);
-        fetch(job, w->v, job->v, seg, head, first, n);
-        attend_chunk(job, w, count, pos, first, n);
+        fetch_keys(job, w, seg, head, first, cpu_piece(len, CHUNK, first / CHUNK));
+        for (int r = 0; r < count; r += GROUP_TOKENS) {
+            int tokens = cpu_piece(count, GROUP_TOKENS, r / GROUP_TOKENS);
+            int n = pos + r + tokens - first;
+            if (n > 0)
+                attend_group(job, w, seg, head, r * G, tokens, pos + r, first,
+                             n < CHUNK ? n : CHUNK);
+        }
     }
     for (int m = 0; m < count * G; m++)
         divide(output(job, row + m / G, head) + m % G * D, w->o + (size_t)m * D,
@@ -186,18 +207,18 @@ static size_t work_layout(struct attn_work *w, const struct attn_job *job, float
 {
     size_t D = (size_t)job->attn->head_dim, G = (size_t)job->group;
     size_t M = most((size_t)job->block_rows, 1) * G, chunk = job->block_rows ? CHUNK : 0;
-    size_t scores = most(M * chunk, G * (size_t)job->rows->max_len);
+    size_t scores =
+        most(GROUP_TOKENS * G * chunk, G * (size_t)key_steps(job->rows->max_len));
 
     if (w) {
-        w->q = base;
+        w->scores = base;
+        w->k = w->scores + scores;
+        w->q = w->k + D * chunk;
         w->o = w->q + M * D;
-        w->k = w->o + M * D;
-        w->v = w->k + chunk * D;
-        w->max = w->v + chunk * D;
+        w->max = w->o + M * D;
         w->sum = w->max + M;
-        w->scores = w->sum + M;
     }
-    return 2 * (M + chunk) * D + 2 * M + scores;
+    return scores + D * chunk + 2 * M * D + 2 * M;
 }
 
 static void attn_tile(void *arg, int tile, int thread)
@@ -218,12 +239,12 @@ static void attn_tile(void *arg, int tile, int thread)
     }
 }
 
-/* Tokens of a row block: G of them stacked make about STACK_ROWS rows. */
+/* Tokens of a row block: whole groups, G rows a token, about STACK_ROWS rows in all. */
 static int block_tokens(int group)
 {
-    int tokens = STACK_ROWS / group / 8 * 8;
+    int groups = STACK_ROWS / (group * GROUP_TOKENS);
 
-    return tokens < 16 ? 16 : tokens;
+    return (groups < 2 ? 2 : groups) * GROUP_TOKENS;
 }
 
 static size_t qkv_width(const struct kernel_attn *attn)

@@ -25,13 +25,23 @@ struct vec_ops {
     void (*sums)(float *o, size_t ldo, const float *p, size_t ldp, const float *v,
                  int rows, int n, int d);
 
+    /* c = a b, or c += a b if add: c (rows, cols), a (rows, depth), b (depth, cols) with row strides;
+     * cols % 8 == 0. A row does not depend on the other rows. */
+    void (*multiply)(float *c, size_t ldc, const float *a, size_t lda, const float *b,
+                     size_t ldb, int rows, int cols, int depth, bool add);
+
+    /* y (cols, rows) = x (rows, cols) transposed, with row strides; cols % 4 == 0. */
+    void (*transpose)(float *y, size_t ldy, const float *x, size_t ldx, int rows,
+                      int cols);
+
     /* Largest of x (n); *nan is set if one is not a number, and left alone otherwise. */
     float (*max)(const float *x, size_t n, bool *nan);
 
-    /* x[i] = exp(x[i] - max), x (n); the sum of them. */
-    float (*exp_sum)(float *x, size_t n, float max);
+    /* Softmax of a row but for the division: raises *max to the largest of the first `seen` of x,
+     * replaces those by exp(x - *max) and the rest by 0, and returns their sum. x (n), n % 16 == 0. */
+    float (*soften)(float *x, int seen, int n, float *max);
 
-    /* The same sum in double, x is left alone. */
+    /* The sum of exp(x[i] - max) over x (n). */
     double (*exp_total)(const float *x, size_t n, float max);
 
     /* m[i] = exp((x[i] - max) * scale) * MASS_ONE, truncated; x[i] <= max, m and x (n). Every

@@ -9,8 +9,12 @@
 #define VEC_FMA_EXACT(a, b, c)                                                           \
     ((vf){fmaf((a)[0], (b)[0], (c)[0]), fmaf((a)[1], (b)[1], (c)[1]),                    \
           fmaf((a)[2], (b)[2], (c)[2]), fmaf((a)[3], (b)[3], (c)[3])})
-#define VEC_FOLD(x)  (x)
-#define VEC_DOT_ROWS 2
-#define VEC_DOT_COLS 4
+#define VEC_MAX(a, b) pick((a) > (b), a, b)
+#define VEC_MIN(a, b) pick((a) < (b), a, b)
+#define VEC_FOLD(x)   (x)
+#define VEC_DOT_ROWS  2
+#define VEC_DOT_COLS  4
+#define VEC_TILE_ROWS 4
+#define VEC_TILE_COLS 2
 
 #include "kernels/vec_body.h"

@@ -1,6 +1,7 @@
 /* The inner loops of vec.h for vectors of VEC floats. Who includes this defines VEC, VEC_FN (the
  * processor as a function attribute), VEC_NAME, VEC_FMA (a * b + c), VEC_FMA_EXACT (the same, rounded
- * once) and the rows and columns that dots keeps in registers. */
+ * once), VEC_MAX and VEC_MIN (the second if one is no number), VEC_FOLD (four sums of a vector) and the
+ * rows and columns that dots and multiply keep in registers. */
 #include <string.h>
 
 #include "kernels/vec.h"
@@ -70,8 +71,8 @@ VEC_INLINE vf fma_of(vf a, vf b, vf c, bool exact)
 
 VEC_INLINE vf exp_of(vf x, bool exact)
 {
-    x = pick(x < EXP_MIN, splat(EXP_MIN), x);
-    x = pick(x > EXP_MAX, splat(EXP_MAX), x);
+    x = VEC_MAX(splat(EXP_MIN), x);
+    x = VEC_MIN(splat(EXP_MAX), x);
     vf t = fma_of(x, splat(EXP_LOG2E), splat(EXP_ROUND), exact);
     vf n = t - EXP_ROUND;
     vf r = fma_of(n, splat(-EXP_LN2_HIGH), x, exact);
@@ -229,6 +230,113 @@ VEC_LOOP void sums(float *o, size_t ldo, const float *p, size_t ldp, const float
         sum_rows(o + r * ldo, ldo, p + r * ldp, ldp, v, n, d, 1);
 }
 
+/* c (rows, cols * VEC) = a b, or c += a b if add; rows and cols are constants. */
+VEC_INLINE void multiply_block(float *c, size_t ldc, const float *a, size_t lda,
+                               const float *b, size_t ldb, int depth, bool add, int rows,
+                               int cols)
+{
+    vf sum[VEC_TILE_ROWS][VEC_TILE_COLS];
+
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int j = 0; j < cols; j++)
+            sum[r][j] = add ? load(c + r * ldc + j * VEC) : splat(0);
+    }
+    for (int i = 0; i < depth; i++) {
+        vf x[VEC_TILE_COLS];
+        UNROLL
+        for (int j = 0; j < cols; j++)
+            x[j] = load(b + i * ldb + j * VEC);
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            UNROLL
+            for (int j = 0; j < cols; j++)
+                sum[r][j] = VEC_FMA(splat(a[r * lda + i]), x[j], sum[r][j]);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < rows; r++) {
+        UNROLL
+        for (int j = 0; j < cols; j++)
+            store(c + r * ldc + j * VEC, sum[r][j]);
+    }
+}
+
+/* All rows of cols * VEC columns; cols is a constant. */
+VEC_INLINE void multiply_rows(float *c, size_t ldc, const float *a, size_t lda,
+                              const float *b, size_t ldb, int depth, bool add, int rows,
+                              int cols)
+{
+    int r = 0;
+
+    for (; r + VEC_TILE_ROWS <= rows; r += VEC_TILE_ROWS)
+        multiply_block(c + r * ldc, ldc, a + r * lda, lda, b, ldb, depth, add,
+                       VEC_TILE_ROWS, cols);
+    for (; r + 2 <= rows; r += 2)
+        multiply_block(c + r * ldc, ldc, a + r * lda, lda, b, ldb, depth, add, 2, cols);
+    if (r < rows)
+        multiply_block(c + r * ldc, ldc, a + r * lda, lda, b, ldb, depth, add, 1, cols);
+}
+
+/* Eight columns, where there are no VEC left. */
+VEC_INLINE void multiply_last(float *c, size_t ldc, const float *a, size_t lda,
+                              const float *b, size_t ldb, int depth, bool add, int rows)
+{
+    for (int r = 0; r < rows; r++) {
+        v8_any *out = (v8_any *)(c + r * ldc), sum = {0};
+        if (add)
+            sum = *out;
+        for (int i = 0; i < depth; i++)
+            sum += a[r * lda + i] * *(const v8_any *)(b + i * ldb);
+        *out = sum;
+    }
+}
+
+VEC_LOOP void multiply(float *c, size_t ldc, const float *a, size_t lda, const float *b,
+                       size_t ldb, int rows, int cols, int depth, bool add)
+{
+    int j = 0;
+
+    for (; j + VEC_TILE_COLS * VEC <= cols; j += VEC_TILE_COLS * VEC)
+        multiply_rows(c + j, ldc, a, lda, b + j, ldb, depth, add, rows, VEC_TILE_COLS);
+    for (; j + VEC <= cols; j += VEC)
+        multiply_rows(c + j, ldc, a, lda, b + j, ldb, depth, add, rows, 1);
+    if (j < cols)
+        multiply_last(c + j, ldc, a, lda, b + j, ldb, depth, add, rows);
+}
+
+/* Four rows and columns of the transpose. */
+VEC_INLINE void transpose_four(float *y, size_t ldy, const float *x, size_t ldx)
+{
+    v4 a = *(const v4_any *)x, b = *(const v4_any *)(x + ldx);
+    v4 c = *(const v4_any *)(x + 2 * ldx), d = *(const v4_any *)(x + 3 * ldx);
+    v4 ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    v4 cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+
+    *(v4_any *)y = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    *(v4_any *)(y + ldy) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(v4_any *)(y + 2 * ldy) = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    *(v4_any *)(y + 3 * ldy) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+}
+
+VEC_LOOP void transpose(float *y, size_t ldy, const float *x, size_t ldx, int rows,
+                        int cols)
+{
+    int r = 0;
+
+    for (; r + 4 <= rows; r += 4) {
+        for (int c = 0; c < cols; c += 4)
+            transpose_four(y + c * ldy + r, ldy, x + r * ldx + c, ldx);
+    }
+    for (; r < rows; r++) {
+        for (int c = 0; c < cols; c++)
+            y[c * ldy + r] = x[r * ldx + c];
+    }
+}
+
 VEC_LOOP float max(const float *x, size_t n, bool *nan)
 {
     vf top = splat(-__builtin_inff());
@@ -239,7 +347,7 @@ VEC_LOOP float max(const float *x, size_t n, bool *nan)
 
     for (; i + VEC <= n; i += VEC) {
         vf a = load(x + i);
-        top = pick(a > top, a, top);
+        top = VEC_MAX(a, top);
         odd |= a != a;
     }
     best = top[0];
@@ -255,25 +363,36 @@ VEC_LOOP float max(const float *x, size_t n, bool *nan)
     return best;
 }
 
-VEC_LOOP float exp_sum(float *x, size_t n, float max)
+/* x with lanes from `seen` on replaced; there are none if seen is VEC or more. */
+VEC_INLINE vf hide(vf x, int seen, float other)
 {
-    vf sum = {0};
-    size_t i = 0;
-    float rest[VEC], total;
+    vi lane;
 
-    for (; i + VEC <= n; i += VEC) {
-        vf e = exp_of(load(x + i) - max, false);
+    UNROLL
+    for (int l = 0; l < VEC; l++)
+        lane[l] = l;
+    return seen < VEC ? pick(lane < seen, x, splat(other)) : x;
+}
+
+VEC_LOOP float soften(float *x, int seen, int n, float *max)
+{
+    vf top = splat(*max), sum = {0};
+    float best = *max;
+    int i;
+
+    for (i = 0; i < seen; i += VEC)
+        top = VEC_MAX(top, hide(load(x + i), seen - i, -__builtin_inff()));
+    for (int l = 0; l < VEC; l++)
+        best = top[l] > best ? top[l] : best;
+    *max = best;
+    for (i = 0; i < seen; i += VEC) {
+        vf e = hide(exp_of(load(x + i) - best, false), seen - i, 0.0f);
         store(x + i, e);
         sum += e;
     }
-    total = sum_of(sum);
-    if (i < n) {
-        store(rest, exp_of(load_part(x + i, n - i) - max, false));
-        memcpy(x + i, rest, (n - i) * sizeof(float));
-        for (size_t l = 0; l < n - i; l++)
-            total += rest[l];
-    }
-    return total;
+    for (; i < n; i += VEC)
+        store(x + i, splat(0.0f));
+    return sum_of(sum);
 }
 
 VEC_LOOP double exp_total(const float *x, size_t n, float max)
@@ -353,8 +472,10 @@ const struct vec_ops VEC_NAME = {
     .name = VEC_TEXT,
     .dots = dots,
     .sums = sums,
+    .multiply = multiply,
+    .transpose = transpose,
     .max = max,
-    .exp_sum = exp_sum,
+    .soften = soften,
     .exp_total = exp_total,
     .masses = masses,
     .swiglu = swiglu,

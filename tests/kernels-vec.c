@@ -12,26 +12,55 @@ static double ulps(float x, double want)
     return fabs(x - want) / (nextafterf(near, INFINITY) - near);
 }
 
+static void check_soften(const struct vec_ops *v, int round, int rounds)
+{
+    enum { N = 1008 };
+    float x[N], y[N], max = 0.25f;
+    int seen = N - 1 - round % 17;
+    double sum = 0;
+
+    for (int i = 0; i < N; i++)
+        x[i] = y[i] = -86.5f * (float)(i + round * N) / (float)(N * rounds);
+    float got = v->soften(y, seen, N, &max);
+    assert_true(max == 0.25f);
+    for (int i = 0; i < seen; i++) {
+        double want = exp((double)(x[i] - 0.25f));
+        sum += want;
+        if (ulps(y[i], want) > 1.5)
+            fail_msg("%s: exp(%.9g) is %.9g", v->name, x[i] - 0.25f, y[i]);
+    }
+    for (int i = seen; i < N; i++)
+        assert_true(y[i] == 0);
+    assert_true(fabs(got - sum) <= 1e-5 * sum);
+    assert_true(fabs(v->exp_total(x, (size_t)seen, 0.25f) - sum) <= 2e-7 * sum);
+}
+
 static void test_exp(void **state)
 {
-    enum { N = 1001, ROUNDS = 300 };
-    float x[N], y[N];
+    (void)state;
+    for (const struct vec_ops *const *v = vec_list(); *v; v++) {
+        for (int round = 0; round < 300; round++)
+            check_soften(*v, round, 300);
+    }
+}
+
+/* The maximum is found whether it was known before or stands anywhere, even last. */
+static void test_soften(void **state)
+{
+    float x[48];
 
     (void)state;
     for (const struct vec_ops *const *v = vec_list(); *v; v++) {
-        for (int round = 0; round < ROUNDS; round++) {
-            double sum = 0;
-            for (int i = 0; i < N; i++)
-                x[i] = y[i] = -86.5f * (float)(i + round * N) / (N * ROUNDS);
-            float got = (*v)->exp_sum(y, N, 0.25f);
-            for (int i = 0; i < N; i++) {
-                double want = exp((double)(x[i] - 0.25f));
-                sum += want;
-                if (ulps(y[i], want) > 1.5)
-                    fail_msg("%s: exp(%.9g) is %.9g", (*v)->name, x[i] - 0.25f, y[i]);
-            }
-            assert_true(fabs(got - sum) <= 1e-5 * sum);
-            assert_true(fabs((*v)->exp_total(x, N, 0.25f) - sum) <= 2e-7 * sum);
+        for (int seen = 0; seen <= 48; seen++) {
+            float max = seen % 2 ? -INFINITY : -3;
+            for (int i = 0; i < 48; i++)
+                x[i] = i < seen ? -4.0f : NAN;
+            if (seen)
+                x[seen - 1] = 1;
+            float sum = (*v)->soften(x, seen, 48, &max);
+            assert_true(max == (seen ? 1 : -3));
+            assert_true(fabs(sum - (seen ? 1 + (seen - 1) * exp(-5) : 0)) < 1e-6);
+            assert_true(seen == 48 || x[47] == 0);
         }
     }
 }
@@ -120,6 +149,51 @@ static void check_sums(const struct vec_ops *v, int rows, int n, int d)
     free(ref);
 }
 
+/* c = a b and c += a b with strides; and each row alone gives the same bits. */
+static void check_multiply(const struct vec_ops *v, int rows, int cols, int depth,
+                           bool add)
+{
+    size_t lda = (size_t)depth + 3, ldb = (size_t)cols + 5, ldc = (size_t)cols + 2;
+    float *a = random_floats(&rng, rows * lda, 1),
+          *b = random_floats(&rng, depth * ldb, 1);
+    float *c = random_floats(&rng, rows * ldc, 1),
+          *one = test_alloc(rows * ldc * sizeof(*one));
+    double *ref = test_alloc(rows * ldc * sizeof(*ref));
+
+    memcpy(one, c, rows * ldc * sizeof(*c));
+    for (size_t i = 0; i < rows * ldc; i++) {
+        size_t r = i / ldc, j = i % ldc;
+        ref[i] = add || j >= (size_t)cols ? c[i] : 0;
+        for (int k = 0; k < depth && j < (size_t)cols; k++)
+            ref[i] += (double)a[r * lda + k] * b[k * ldb + j];
+    }
+    v->multiply(c, ldc, a, lda, b, ldb, rows, cols, depth, add);
+    check_error(v->name, c, ref, rows * ldc, 1e-6);
+    for (int r = 0; r < rows; r++)
+        v->multiply(one + r * ldc, ldc, a + r * lda, lda, b, ldb, 1, cols, depth, add);
+    assert_memory_equal(one, c, rows * ldc * sizeof(*c));
+    free(a);
+    free(b);
+    free(c);
+    free(one);
+    free(ref);
+}
+
+static void check_transpose(const struct vec_ops *v, int rows, int cols)
+{
+    size_t ldx = (size_t)cols + 1, ldy = (size_t)rows + 7;
+    float *x = random_floats(&rng, rows * ldx, 1),
+          *y = test_alloc(cols * ldy * sizeof(*y));
+
+    v->transpose(y, ldy, x, ldx, rows, cols);
+    for (int i = 0; i < rows * cols; i++)
+        assert_true(x[i / cols * ldx + i % cols] == y[i % cols * ldy + i / cols]);
+    for (int c = 0; c < cols; c++)
+        assert_true(y[c * ldy + rows] == 0);
+    free(x);
+    free(y);
+}
+
 static void test_products(void **state)
 {
     (void)state;
@@ -129,6 +203,9 @@ static void test_products(void **state)
                            random_int(&rng, 1, 90));
             check_sums(*v, random_int(&rng, 1, 12), random_int(&rng, 1, 64),
                        8 * random_int(&rng, 1, 17));
+            check_multiply(*v, random_int(&rng, 1, 30), 8 * random_int(&rng, 1, 17),
+                           random_int(&rng, 1, 70), i % 2);
+            check_transpose(*v, random_int(&rng, 1, 70), 4 * random_int(&rng, 1, 20));
         }
     }
 }
@@ -136,9 +213,8 @@ static void test_products(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_max),
-        cmocka_unit_test(test_masses),
+        cmocka_unit_test(test_exp),      cmocka_unit_test(test_soften),
+        cmocka_unit_test(test_max),      cmocka_unit_test(test_masses),
         cmocka_unit_test(test_products),
     };
 
