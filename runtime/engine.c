@@ -249,7 +249,7 @@ static int start_lanes(struct engine *e)
     int err = args && workers ? 0 : -ENOMEM;
 
     for (int s = 0; s < e->config.n_stages; s++)
-        l.total += stage_weight_count(e->stages[s]);
+        l.total += e->stages[s]->params.elements;
     for (int i = 0; i < n && !err; i++) {
         args[i] = (struct start){e, &e->config.lanes->lanes[i], &l.done};
         workers[i] = args[i].lane->worker;

@@ -30,6 +30,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/model.h \
 	%D%/normalize.c \
 	%D%/normalize.h \
+	%D%/params.c \
+	%D%/params.h \
 	%D%/partition.c \
 	%D%/partition.h \
 	%D%/pattern.c \

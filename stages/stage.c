@@ -11,10 +11,6 @@ int stage_create(struct stage **out, const struct model_config *config, int inde
     if (!s)
         return -ENOMEM;
     s->layers = calloc(range.count, sizeof(*s->layers));
-    if (!s->layers) {
-        free(s);
-        return -ENOMEM;
-    }
     s->config = config;
     s->limits = *limits;
     s->index = index;
@@ -22,6 +18,13 @@ int stage_create(struct stage **out, const struct model_config *config, int inde
     s->n_layers = range.count;
     s->embed = index == 0;
     s->head = index == n - 1;
+    int err = s->layers ? params_init(&s->params, config, range.first, range.count,
+                                      s->embed, s->head)
+                        : -ENOMEM;
+    if (err) {
+        stage_destroy(s);
+        return err;
+    }
     *out = s;
     return 0;
 }
@@ -30,6 +33,7 @@ void stage_destroy(struct stage *s)
 {
     if (!s)
         return;
+    params_fini(&s->params);
     free(s->layers);
     free(s);
 }
@@ -49,33 +53,37 @@ static void *take(struct arena *a, int *err, size_t rows, size_t cols, size_t by
     return p;
 }
 
+/* A weight's place in the flat array; NULL if the model has none. */
+static void *weight_at(const struct stage *s, enum model_weight w, size_t layer, size_t T)
+{
+    const struct param *p = params_find(&s->params, w, layer);
+    return p && s->weights ? (uint8_t *)s->weights + p->offset * T : NULL;
+}
+
 static int layout_weights(struct stage *s, struct arena *a, size_t T)
 {
-    const struct model_config *c = s->config;
-    size_t qkv = (c->H + 2 * c->K) * c->D, C = c->C, F = c->F;
     int err = 0;
-
-    if (s->embed || (s->head && c->tied))
-        s->table = take(a, &err, c->V, C, T);
-    for (int i = 0; i < s->n_layers; i++) {
-        struct layer *l = &s->layers[i];
-        l->attn_norm = take(a, &err, C, 1, T);
-        l->qkv = take(a, &err, qkv, C, T);
-        l->qkv_bias = c->attn_bias ? take(a, &err, qkv, 1, T) : NULL;
-        l->q_norm = c->qk_norm ? take(a, &err, c->D, 1, T) : NULL;
-        l->k_norm = c->qk_norm ? take(a, &err, c->D, 1, T) : NULL;
-        l->o = take(a, &err, C, c->H * c->D, T);
-        l->o_bias = c->o_bias ? take(a, &err, C, 1, T) : NULL;
-        l->mlp_norm = take(a, &err, C, 1, T);
-        l->gate_up = take(a, &err, 2 * F, C, T);
-        l->gate_up_bias = c->mlp_bias ? take(a, &err, 2 * F, 1, T) : NULL;
-        l->down = take(a, &err, C, F, T);
-        l->down_bias = c->mlp_bias ? take(a, &err, C, 1, T) : NULL;
+    s->weights = take(a, &err, s->params.elements, 1, T);
+    for (int i = 0; i < s->n_layers && !err; i++) {
+        size_t l = s->first + i;
+        s->layers[i] = (struct layer){
+            .attn_norm = weight_at(s, MODEL_ATTN_NORM, l, T),
+            .qkv = weight_at(s, MODEL_Q, l, T),
+            .qkv_bias = weight_at(s, MODEL_Q_BIAS, l, T),
+            .q_norm = weight_at(s, MODEL_Q_NORM, l, T),
+            .k_norm = weight_at(s, MODEL_K_NORM, l, T),
+            .o = weight_at(s, MODEL_O, l, T),
+            .o_bias = weight_at(s, MODEL_O_BIAS, l, T),
+            .mlp_norm = weight_at(s, MODEL_MLP_NORM, l, T),
+            .gate_up = weight_at(s, MODEL_GATE, l, T),
+            .gate_up_bias = weight_at(s, MODEL_GATE_BIAS, l, T),
+            .down = weight_at(s, MODEL_DOWN, l, T),
+            .down_bias = weight_at(s, MODEL_DOWN_BIAS, l, T),
+        };
     }
-    if (s->head) {
-        s->out_norm = take(a, &err, C, 1, T);
-        s->head_w = c->tied ? s->table : take(a, &err, c->V, C, T);
-    }
+    s->table = weight_at(s, MODEL_EMBED, 0, T);
+    s->out_norm = weight_at(s, MODEL_OUT_NORM, 0, T);
+    s->head_w = s->head && s->config->tied ? s->table : weight_at(s, MODEL_HEAD, 0, T);
     return err;
 }
 

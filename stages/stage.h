@@ -7,6 +7,7 @@
 #include "kernels/arena.h"
 #include "stages/batch.h"
 #include "stages/model.h"
+#include "stages/params.h"
 
 /* Weights and cache of one layer. C hidden, H, K heads, D head dimension, F intermediate, all of the
  * lane's type T. Biases and norms of heads are NULL where the model has none. */
@@ -40,7 +41,9 @@ struct stage {
     bool embed, head;
     struct stage_bytes bytes;
 
-    struct layer *layers; /* (n_layers) */
+    struct params params; /* where its weights lie in `weights` */
+    void *weights;        /* (params.elements) */
+    struct layer *layers; /* (n_layers) pointers into weights, and the cache */
     void *table;          /* (V, C) embedding, where `embed`, or where `head` and tied */
     void *out_norm;       /* (C), head */
     void *head_w;         /* (V, C), head; the table if tied */
@@ -79,9 +82,6 @@ int stage_layout(struct stage *s, struct arena *arena, enum dtype dtype);
  * weight elements, for progress; may be NULL. -EDOM for weights that are not finite. */
 int stage_load(struct stage *s, struct kernel_ctx *ctx, const struct model *m,
                size_t *done);
-
-/* Elements of weights that stage_load will read. */
-size_t stage_weight_count(const struct stage *s);
 
 /* Runs a micro-batch through the stage. x (rows, C) of type T: in, the previous stage's hidden states
  * (unused by the first stage, which embeds); out, this stage's. The last stage then meets the batch's
