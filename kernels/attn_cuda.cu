@@ -116,58 +116,87 @@ static __device__ void finish_head(head_state h, T *o, int D, int lanes, bool ow
         o[threadIdx.x] = from_float<T>(value / sum);
 }
 
+/* Where a thread works in the decode kernel. */
+struct decode_place {
+    int seg, kv, len; /* of the row; len keys are seen */
+    int slots, slot;  /* of the warp: keys that go side by side */
+    int lanes, at;    /* lanes of a slot, first of the lane's eight columns */
+    bool active;      /* there are such columns */
+};
+
+/* The UNROLL keys and values of the lane's slot from key `base` on; zeros where there are none, since
+ * what lies in the cache there may be anything. */
+template <typename T>
+static __device__ __forceinline__ void load_keys(pack8<T> *k, pack8<T> *v,
+                                                 const attn_args<T> &a,
+                                                 const decode_place &p, int base)
+{
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        int t = base + u * p.slots + p.slot;
+        k[u] = v[u] = {};
+        if (t < p.len && p.active) {
+            size_t from = cached(a, p.seg, p.kv, t) + p.at;
+            k[u] = *(const pack8<T> *)(a.k + from);
+            v[u] = *(const pack8<T> *)(a.v + from);
+        }
+    }
+}
+
+/* Scores of those keys for the lane's eight columns q, summed over the lanes of the slot. */
+template <typename T>
+static __device__ __forceinline__ void
+score_keys(float *s, const float *q, const pack8<T> *k, const decode_place &p, int base)
+{
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        s[u] = 0;
+        for (int i = 0; i < 8; i++)
+            s[u] += q[i] * to_float(k[u].x[i]);
+        for (int far = p.lanes / 2; far > 0; far /= 2)
+            s[u] += __shfl_xor_sync(ALL_LANES, s[u], far);
+        if (base + u * p.slots + p.slot >= p.len)
+            s[u] = -CUDART_INF_F;
+    }
+}
+
 /* Block (row, KV head, group of up to G query heads). `lanes` lanes, a power of two, hold eight
  * elements each of one key, so a warp has WARP / lanes slots, each with a softmax of its own over the
  * keys it meets; so nothing is synchronised before the end. */
 template <typename T, int G>
 static __global__ void __launch_bounds__(DECODE_THREADS) decode(attn_args<T> a, int lanes)
 {
-    int row = blockIdx.x, kv = blockIdx.y, D = a.head_dim, group = a.heads / a.kv_heads;
-    int first = kv * group + blockIdx.z * G, heads = min(G, group - (int)blockIdx.z * G);
-    int seg = a.row_seg[row], len = a.pos[row] + 1;
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    int slots = WARP / lanes, slot = lane / lanes, at = lane % lanes * 8;
-    bool active = at < D;
-    float q[G][8];
+    int row = blockIdx.x, D = a.head_dim, group = a.heads / a.kv_heads;
+    int first = blockIdx.y * group + blockIdx.z * G,
+        heads = min(G, group - (int)blockIdx.z * G);
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, at = lane % lanes * 8;
+    decode_place p = {a.row_seg[row],
+                      (int)blockIdx.y,
+                      a.pos[row] + 1,
+                      WARP / lanes,
+                      lane / lanes,
+                      lanes,
+                      at,
+                      at < D};
+    float q[G][8], s[UNROLL];
+    pack8<T> k[UNROLL], v[UNROLL];
     head_state h[G];
 
-    if (a.seg_row[seg + 1] - a.seg_row[seg] > ATTN_DIRECT_ROWS)
+    if (a.seg_row[p.seg + 1] - a.seg_row[p.seg] > ATTN_DIRECT_ROWS)
         return;
 #pragma unroll
     for (int g = 0; g < G; g++) {
         const T *src = a.qkv + row * a.ld + (size_t)(first + g) * D + at;
-        for (int i = 0; i < 8; i++) {
-            q[g][i] = active && g < heads ? to_float(src[i]) * a.scale : 0.0f;
-            h[g].o[i] = 0;
-        }
-        h[g].max = -CUDART_INF_F;
-        h[g].sum = 0;
+        for (int i = 0; i < 8; i++)
+            q[g][i] = p.active && g < heads ? to_float(src[i]) * a.scale : 0.0f;
+        h[g] = {{}, -CUDART_INF_F, 0};
     }
-    for (int base = warp * slots * UNROLL; base < len;
-         base += DECODE_WARPS * slots * UNROLL) {
-        pack8<T> k[UNROLL] = {}, v[UNROLL] = {};
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            int t = base + u * slots + slot;
-            if (t < len && active) {
-                size_t from = cached(a, seg, kv, t) + at;
-                k[u] = *(const pack8<T> *)(a.k + from);
-                v[u] = *(const pack8<T> *)(a.v + from);
-            }
-        }
+    for (int n = UNROLL * p.slots, base = warp * n; base < p.len;
+         base += DECODE_WARPS * n) {
+        load_keys(k, v, a, p, base);
 #pragma unroll
         for (int g = 0; g < G; g++) {
-            float s[UNROLL];
-#pragma unroll
-            for (int u = 0; u < UNROLL; u++) {
-                s[u] = 0;
-                for (int i = 0; i < 8; i++)
-                    s[u] += q[g][i] * to_float(k[u].x[i]);
-                for (int far = lanes / 2; far > 0; far /= 2)
-                    s[u] += __shfl_xor_sync(ALL_LANES, s[u], far);
-                if (base + u * slots + slot >= len)
-                    s[u] = -CUDART_INF_F;
-            }
+            score_keys(s, q[g], k, p, base);
             add_keys(&h[g], s, v);
         }
     }
@@ -175,7 +204,7 @@ static __global__ void __launch_bounds__(DECODE_THREADS) decode(attn_args<T> a, 
     for (int g = 0; g < G; g++) {
         if (g < heads)
             finish_head(h[g], a.o + ((size_t)row * a.heads + first + g) * D, D, lanes,
-                        active && slot == 0);
+                        p.active && p.slot == 0);
     }
 }
 
