@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BLOCK 32 /* lanes that are searched at once */
+
 /* ---- Memory ----------------------------------------------------------------------------------- */
 
 static void stage_init(struct greedy *g, const struct sched_plan *plan,
@@ -46,8 +48,8 @@ static int allocate(struct greedy *g)
         calloc((size_t)g->stages * (size_t)g->micro_batches, 2 * sizeof(*g->times));
     g->free_at = calloc(lanes, sizeof(*g->free_at));
     g->wake = calloc(lanes, sizeof(*g->wake));
-    g->heap = calloc(lanes, sizeof(*g->heap));
-    g->heap_at = calloc(lanes, sizeof(*g->heap_at));
+    g->left = calloc(lanes, sizeof(*g->left));
+    g->first_wake = calloc(lanes / BLOCK + 1, sizeof(*g->first_wake));
     g->alive = calloc(lanes, sizeof(*g->alive));
     g->owing = calloc(lanes, sizeof(*g->owing));
     g->ops = calloc(g->count, sizeof(*g->ops));
@@ -55,7 +57,7 @@ static int allocate(struct greedy *g)
     g->op_n = calloc(lanes, sizeof(*g->op_n));
     g->order_at = calloc(lanes, sizeof(*g->order_at));
     if (!g->stage || !g->lane_first || !g->lane_stage || !g->times || !g->free_at ||
-        !g->wake || !g->heap || !g->heap_at || !g->alive || !g->owing || !g->ops ||
+        !g->wake || !g->left || !g->first_wake || !g->alive || !g->owing || !g->ops ||
         !g->op_first || !g->op_n || !g->order_at)
         return -ENOMEM;
     return 0;
@@ -115,8 +117,8 @@ void greedy_fini(struct greedy *g)
     free(g->times);
     free(g->free_at);
     free(g->wake);
-    free(g->heap);
-    free(g->heap_at);
+    free(g->left);
+    free(g->first_wake);
     free(g->alive);
     free(g->owing);
     free(g->ops);
@@ -128,35 +130,31 @@ void greedy_fini(struct greedy *g)
 
 /* ---- Lanes by the time at which they decide ---------------------------------------------------- */
 
-static void heap_place(struct greedy *g, int at, int lane)
-{
-    g->heap[at] = lane;
-    g->heap_at[lane] = at;
-}
-
-/* Equal times: the lower lane first, so that nothing depends on the heap's history. */
-static bool earlier(const struct greedy *g, int a, int b)
-{
-    return g->wake[a] < g->wake[b] || (g->wake[a] == g->wake[b] && a < b);
-}
-
 static void wake_set(struct greedy *g, int lane, double time)
 {
-    int at = g->heap_at[lane], n = g->lanes;
+    int block = lane / BLOCK,
+        end = (block + 1) * BLOCK < g->lanes ? (block + 1) * BLOCK : g->lanes;
+    double first = INFINITY;
 
     g->wake[lane] = time;
-    while (at > 0 && earlier(g, lane, g->heap[(at - 1) / 2])) {
-        heap_place(g, at, g->heap[(at - 1) / 2]);
-        at = (at - 1) / 2;
-    }
-    for (int child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && earlier(g, g->heap[child + 1], g->heap[child]))
-            child++;
-        if (!earlier(g, g->heap[child], lane))
-            break;
-        heap_place(g, at, g->heap[child]);
-    }
-    heap_place(g, at, lane);
+    for (int i = block * BLOCK; i < end; i++)
+        first = g->wake[i] < first ? g->wake[i] : first;
+    g->first_wake[block] = first;
+}
+
+/* The lane that decides next, the lowest of those at the same time. -1: none ever will. */
+static int wake_next(const struct greedy *g)
+{
+    int blocks = (g->lanes - 1) / BLOCK + 1, block = 0, lane;
+
+    for (int i = 1; i < blocks; i++)
+        if (g->first_wake[i] < g->first_wake[block])
+            block = i;
+    if (isinf(g->first_wake[block]))
+        return -1;
+    for (lane = block * BLOCK; g->wake[lane] > g->first_wake[block];)
+        lane++;
+    return lane;
 }
 
 /* ---- One decision ------------------------------------------------------------------------------ */
@@ -164,34 +162,29 @@ static void wake_set(struct greedy *g, int lane, double time)
 /* Classes of ops, the better ones first. */
 enum { URGENT = 1, SECOND, THIRD, LAST, CLASSES };
 
-struct choice {
-    uint32_t op;
-    double at, time; /* can begin at; takes */
-    int class;
-    int64_t rank; /* within its class, the lower the better */
-};
-
 /* What a decision has found so far. */
 struct decision {
     double now;
-    struct choice ready;   /* the best op that can begin; class CLASSES: none */
+    uint32_t op;           /* the best that can begin */
+    int class;             /* its class; CLASSES: there is none */
+    int64_t rank;          /* within its class, the lower the better */
+    double time;           /* that it takes */
     double later[CLASSES]; /* when the first op of a class can begin that cannot yet */
 };
 
-static void consider(struct decision *d, struct choice c)
+static inline void consider(struct decision *d, uint32_t op, int class, int64_t rank,
+                            double time)
 {
-    struct choice *best = &d->ready;
-
-    if (c.at > d->now) {
-        if (c.at < d->later[c.class])
-            d->later[c.class] = c.at;
-    } else if (c.class < best->class || (c.class == best->class && c.rank < best->rank)) {
-        *best = c;
-    }
+    if (class > d->class || (class == d->class && rank >= d->rank))
+        return;
+    d->op = op;
+    d->class = class;
+    d->rank = rank;
+    d->time = time;
 }
 
 /* By the depth of the stage or by the age of the micro-batch. */
-static int64_t rank_of(bool deepest, const struct greedy_stage *st, int mb)
+static inline int64_t rank_of(bool deepest, const struct greedy_stage *st, int mb)
 {
     int64_t depth = INT32_MAX - st->chunk, age = mb;
 
@@ -199,47 +192,48 @@ static int64_t rank_of(bool deepest, const struct greedy_stage *st, int mb)
 }
 
 /* reserved: chunks of activations that must stay free. */
-static void consider_f(const struct greedy *g, const struct greedy_policy *p,
-                       struct decision *d, int k, int reserved)
+static inline void consider_f(const struct greedy *g, const struct greedy_policy *p,
+                              struct decision *d, int k, int reserved)
 {
     const struct greedy_stage *st = &g->stage[k];
-    int mb = st->f_done;
+    const struct greedy_rule *rule = &p->rule[st->lane];
+    int mb = st->f_done, class = rule->forward_first ? SECOND : THIRD;
 
-    if (mb == st->count || isinf(st->input[mb]))
+    if (mb == st->count || (p->limit && mb - st->i_done >= p->limit[k]) ||
+        g->alive[st->lane] + 1 + reserved > p->cap)
         return;
-    if (p->limit && mb - st->i_done >= p->limit[k])
-        return;
-    if (g->alive[st->lane] + 1 + reserved > p->cap)
-        return;
-    consider(d, (struct choice){GREEDY_OP(k, SCHED_F), st->input[mb], st->f,
-                                p->forward_first ? SECOND : THIRD,
-                                rank_of(p->deepest_f, st, mb)});
+    if (st->input[mb] > d->now)
+        d->later[class] = fmin(d->later[class], st->input[mb]);
+    else
+        consider(d, GREEDY_OP(k, SCHED_F), class, rank_of(rule->deepest_f, st, mb),
+                 st->f);
 }
 
-static void consider_i(const struct greedy *g, const struct greedy_policy *p,
-                       struct decision *d, int k)
+static inline void consider_i(const struct greedy *g, const struct greedy_policy *p,
+                              struct decision *d, int k)
 {
     const struct greedy_stage *st = &g->stage[k];
-    int mb = st->i_done;
+    const struct greedy_rule *rule = &p->rule[st->lane];
+    int mb = st->i_done, class = rule->forward_first ? THIRD : SECOND;
 
-    if (mb == st->f_done || isinf(st->gradient[mb]))
+    if (mb == st->f_done)
         return;
-    consider(d,
-             (struct choice){GREEDY_OP(k, p->split ? SCHED_I : SCHED_B), st->gradient[mb],
-                             p->split ? st->i : st->b, p->forward_first ? THIRD : SECOND,
-                             rank_of(p->deepest_i, st, mb)});
+    if (st->gradient[mb] > d->now)
+        d->later[class] = fmin(d->later[class], st->gradient[mb]);
+    else
+        consider(d, GREEDY_OP(k, p->split ? SCHED_I : SCHED_B), class,
+                 rank_of(rule->deepest_i, st, mb), p->split ? st->i : st->b);
 }
 
-static void consider_w(const struct greedy *g, const struct greedy_policy *p,
-                       struct decision *d, int k)
+static inline void consider_w(const struct greedy *g, const struct greedy_policy *p,
+                              struct decision *d, int k)
 {
     const struct greedy_stage *st = &g->stage[k];
-    bool urgent = p->owed && g->owing[st->lane] > p->owed[st->lane];
+    bool urgent = g->owing[st->lane] > p->rule[st->lane].owed;
 
-    if (!p->split || st->w_done == st->i_done)
-        return;
-    consider(d, (struct choice){GREEDY_OP(k, SCHED_W), 0, st->w, urgent ? URGENT : LAST,
-                                rank_of(false, st, st->w_done)});
+    if (st->w_done < st->i_done)
+        consider(d, GREEDY_OP(k, SCHED_W), urgent ? URGENT : LAST,
+                 rank_of(false, st, st->w_done), st->w);
 }
 
 /* Every deeper stage of a lane keeps room for one micro-batch, or forwards of the others could fill the lane
@@ -315,15 +309,17 @@ static void begin_w(struct greedy *g, struct greedy_stage *st)
     g->alive[st->lane]--;
 }
 
-static void begin(struct greedy *g, int lane, const struct choice *c, double now)
+static void begin(struct greedy *g, int lane, const struct decision *d)
 {
-    struct greedy_stage *st = &g->stage[c->op >> 2];
-    double end = now + c->time;
+    struct greedy_stage *st = &g->stage[d->op >> 2];
+    double end = d->now + d->time;
 
-    g->ops[g->op_first[lane] + g->op_n[lane]++] = c->op;
+    g->ops[g->op_first[lane] + g->op_n[lane]++] = d->op;
+    g->built++;
     g->free_at[lane] = end;
+    g->left[lane] -= d->time;
     wake_set(g, lane, end);
-    switch (c->op & 3) {
+    switch (d->op & 3) {
     case SCHED_F:
         begin_f(g, st, end);
         g->order_at[lane]++;
@@ -345,67 +341,69 @@ static void begin(struct greedy *g, int lane, const struct choice *c, double now
     }
 }
 
-/* Until when a lane should stay free, though it has an op ready; 0: it should not. */
-static double worth_waiting(const struct decision *d, double patience)
+/* When an op comes that is better than the one at hand, if that is soon enough to wait for it, or if there is
+ * none at hand. Infinity: never. */
+static double better_at(const struct decision *d, double patience)
 {
-    double until = d->now + patience * d->ready.time, first = INFINITY;
+    double until = d->class < CLASSES ? d->now + patience * d->time : INFINITY;
+    double first = INFINITY;
 
-    for (int i = URGENT; i < d->ready.class; i++)
-        if (d->later[i] <= until && d->later[i] < first)
-            first = d->later[i];
-    return isinf(first) ? 0 : first;
+    for (int i = URGENT; i < d->class; i++)
+        if (d->later[i] <= until)
+            first = fmin(first, d->later[i]);
+    return first;
 }
 
 static void decide(struct greedy *g, const struct greedy_policy *p, int lane)
 {
-    struct decision d = {.now = g->wake[lane], .ready = {.class = CLASSES}};
-    double until = INFINITY;
+    struct decision d = {.now = g->wake[lane], .class = CLASSES};
+    double wait;
 
     for (int i = 0; i < CLASSES; i++)
         d.later[i] = INFINITY;
     if (p->order)
         consider_order(g, p, &d, lane);
     consider_all(g, p, &d, lane);
-    if (d.ready.class < CLASSES) {
-        until = worth_waiting(&d, p->patience);
-        if (until == 0) {
-            begin(g, lane, &d.ready, d.now);
-            return;
-        }
-    } else {
-        for (int i = URGENT; i < CLASSES; i++)
-            until = d.later[i] < until ? d.later[i] : until;
-    }
-    wake_set(g, lane, until);
+    wait = better_at(&d, p->rule[lane].patience);
+    if (d.class < CLASSES && isinf(wait))
+        begin(g, lane, &d);
+    else
+        wake_set(g, lane, wait);
 }
 
-static void reset(struct greedy *g)
+static void reset(struct greedy *g, bool split)
 {
+    g->built = 0;
+    for (int i = 0; i < g->lanes; i++) {
+        g->free_at[i] = g->left[i] = 0;
+        g->alive[i] = g->owing[i] = 0;
+        g->op_n[i] = g->order_at[i] = 0;
+        wake_set(g, i, 0);
+    }
     for (int k = 0; k < g->all; k++) {
         struct greedy_stage *st = &g->stage[k];
         st->f_done = st->i_done = st->w_done = 0;
+        g->left[st->lane] += st->count * (st->f + (split ? st->i + st->w : st->b));
         for (int mb = 0; mb < st->count; mb++) {
             st->input[mb] = st->before < 0 ? 0 : INFINITY;
             st->gradient[mb] = INFINITY;
         }
-    }
-    for (int i = 0; i < g->lanes; i++) {
-        g->wake[i] = g->free_at[i] = 0;
-        g->alive[i] = g->owing[i] = 0;
-        g->op_n[i] = g->order_at[i] = 0;
-        heap_place(g, i, i);
     }
 }
 
 double greedy_run(struct greedy *g, const struct greedy_policy *policy)
 {
     double makespan = 0;
+    int lane;
 
-    reset(g);
-    while (!isinf(g->wake[g->heap[0]]))
-        decide(g, policy, g->heap[0]);
+    reset(g, policy->split);
+    while ((lane = wake_next(g)) >= 0) {
+        if (g->wake[lane] + g->left[lane] > policy->cutoff)
+            return INFINITY;
+        decide(g, policy, lane);
+    }
     for (int i = 0; i < g->lanes; i++)
-        makespan = g->free_at[i] > makespan ? g->free_at[i] : makespan;
+        makespan = fmax(makespan, g->free_at[i]);
     for (int k = 0; k < g->all; k++)
         if (g->stage[k].w_done < g->stage[k].count)
             return INFINITY;

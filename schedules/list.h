@@ -18,7 +18,8 @@
     X(dualpipev)                                                                         \
     X(chimera)                                                                           \
     X(dualpipe)                                                                          \
-    X(forward)
+    X(forward)                                                                           \
+    X(auto)
 
 #define SCHED_MAX_CHUNKS 1024
 #define SCHED_MAX_CELLS  100000000 /* forward ops of a plan that is made here */

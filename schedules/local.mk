@@ -2,6 +2,7 @@
 libpenstock_core_la_SOURCES += \
 	%D%/1f1b.c \
 	%D%/1f1b_eager.c \
+	%D%/auto.c \
 	%D%/check.c \
 	%D%/check.h \
 	%D%/chimera.c \
@@ -34,6 +35,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/order.c \
 	%D%/plan.c \
 	%D%/sched.h \
+	%D%/search.c \
+	%D%/search.h \
 	%D%/simulate.c \
 	%D%/simulate.h \
 	%D%/v_half.c \

@@ -7,6 +7,7 @@
 #include "schedules/list.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,15 +51,21 @@ static void order_lane(uint32_t *order, int p, int m, int lane)
 
 static int fill(struct sched_plan *plan, const uint32_t *order)
 {
-    struct greedy_policy policy = {
-        .cap = 2 * ((plan->lanes + 2) / 2), .split = true, .order = order};
-    struct greedy g;
-    int rc = greedy_init(&g, plan, &sched_costs_unit);
+    struct greedy_rule *rule = calloc((size_t)plan->lanes, sizeof(*rule));
+    struct greedy_policy policy = {.rule = rule,
+                                   .cap = 2 * ((plan->lanes + 2) / 2),
+                                   .split = true,
+                                   .order = order,
+                                   .cutoff = INFINITY};
+    struct greedy g = {0};
+    int rc = rule ? greedy_init(&g, plan, &sched_costs_unit) : -ENOMEM;
 
-    if (rc)
-        return rc;
-    rc = isinf(greedy_run(&g, &policy)) ? -EDEADLK : greedy_write(&g, plan);
+    for (int i = 0; i < plan->lanes && !rc; i++)
+        rule[i].owed = INT_MAX;
+    if (!rc)
+        rc = isinf(greedy_run(&g, &policy)) ? -EDEADLK : greedy_write(&g, plan);
     greedy_fini(&g);
+    free(rule);
     return rc;
 }
 
