@@ -43,3 +43,17 @@ int arena_alloc(struct arena *a, void **p, size_t bytes)
     a->used += size;
     return 0;
 }
+
+void *arena_take(struct arena *a, int *err, size_t rows, size_t cols, size_t bytes)
+{
+    void *p = NULL;
+    size_t n;
+    if (*err)
+        return NULL;
+    *err = size_mul(&n, rows, cols);
+    if (!*err)
+        *err = size_mul(&n, n, bytes);
+    if (!*err)
+        *err = arena_alloc(a, &p, n);
+    return p;
+}

@@ -23,6 +23,9 @@ struct arena arena_dry(void);
 /* The next `bytes`, aligned to ARENA_ALIGN. -ENOMEM, logged, if the arena was made too small. */
 int arena_alloc(struct arena *a, void **p, size_t bytes);
 
+/* Room for rows * cols elements of `bytes` each, or NULL; the first error stays in *err, after which nothing is taken. */
+void *arena_take(struct arena *a, int *err, size_t rows, size_t cols, size_t bytes);
+
 /* What arena_alloc takes for `bytes`. */
 size_t arena_round(size_t bytes);
 

@@ -75,11 +75,11 @@ struct kernel_train_ops {
                   float *g, const struct kernel_adamw *p, size_t n);
 
     /* y (R, n) = x (R, n) of type T, with row strides ldy and ldx in elements. */
-    void (*copy_rows)(struct kernel_ctx *ctx, void *y, const void *x, int rows, int n, size_t ldy,
-                      size_t ldx);
+    void (*copy_rows)(struct kernel_ctx *ctx, void *y, const void *x, int rows, int n,
+                      size_t ldy, size_t ldx);
 
-    /* y += x, (n) of type T. */
-    void (*accumulate)(struct kernel_ctx *ctx, void *y, const void *x, size_t n);
+    /* y += x, (n), fp32. */
+    void (*accumulate)(struct kernel_ctx *ctx, float *y, const float *x, size_t n);
 };
 
 /* The table of a context's backend. */

@@ -69,5 +69,5 @@ int stage_load(struct stage *s, struct kernel_ctx *ctx, const struct model *m,
     free(l.staging);
     if (!err)
         err = kernel_error(ctx);
-    return err ? err : load_rope(s);
+    return err || !s->cos_sin ? err : load_rope(s);
 }

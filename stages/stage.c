@@ -38,21 +38,6 @@ void stage_destroy(struct stage *s)
     free(s);
 }
 
-/* Takes `rows * cols` elements of `bytes` each; the first error stays in *err. */
-static void *take(struct arena *a, int *err, size_t rows, size_t cols, size_t bytes)
-{
-    void *p = NULL;
-    size_t n;
-    if (*err)
-        return NULL;
-    *err = size_mul(&n, rows, cols);
-    if (!*err)
-        *err = size_mul(&n, n, bytes);
-    if (!*err)
-        *err = arena_alloc(a, &p, n);
-    return p;
-}
-
 /* A weight's place in the flat array; NULL if the model has none. */
 static void *weight_at(const struct stage *s, enum model_weight w, size_t layer, size_t T)
 {
@@ -60,10 +45,11 @@ static void *weight_at(const struct stage *s, enum model_weight w, size_t layer,
     return p && s->weights ? (uint8_t *)s->weights + p->offset * T : NULL;
 }
 
-static int layout_weights(struct stage *s, struct arena *a, size_t T)
+int stage_layout_weights(struct stage *s, struct arena *a, enum dtype dtype)
 {
+    size_t T = dtype_block_bytes(dtype);
     int err = 0;
-    s->weights = take(a, &err, s->params.elements, 1, T);
+    s->weights = arena_take(a, &err, s->params.elements, 1, T);
     for (int i = 0; i < s->n_layers && !err; i++) {
         size_t l = s->first + i;
         s->layers[i] = (struct layer){
@@ -92,8 +78,8 @@ static int layout_kv(struct stage *s, struct arena *a, size_t T)
     size_t block = s->config->K * KERNEL_KV_BLOCK * s->config->D;
     int err = 0;
     for (int i = 0; i < s->n_layers; i++) {
-        s->layers[i].k = take(a, &err, s->limits.kv_blocks, block, T);
-        s->layers[i].v = take(a, &err, s->limits.kv_blocks, block, T);
+        s->layers[i].k = arena_take(a, &err, s->limits.kv_blocks, block, T);
+        s->layers[i].v = arena_take(a, &err, s->limits.kv_blocks, block, T);
     }
     return err;
 }
@@ -106,23 +92,24 @@ static int layout_workspace(struct stage *s, struct arena *a, size_t T)
     size_t picked = m->score ? m->logit_rows : m->samples;
     int err = 0;
 
-    s->pack = take(a, &err, batch_layout(m->rows, m->segs, m->samples, m->table_ld).total,
+    s->pack =
+        arena_take(a, &err, batch_layout(m->rows, m->segs, m->samples, m->table_ld).total,
                    1, sizeof(int32_t));
-    s->cos_sin = take(a, &err, positions, c->D, sizeof(float));
-    s->normed = take(a, &err, R, c->C, T);
-    s->qkv = take(a, &err, R, (c->H + 2 * c->K) * c->D, T);
-    s->attn = take(a, &err, R, c->H * c->D, T);
-    s->gate_up = take(a, &err, R, 2 * c->F, T);
-    s->act = take(a, &err, R, c->F, T);
+    s->cos_sin = arena_take(a, &err, positions, c->D, sizeof(float));
+    s->normed = arena_take(a, &err, R, c->C, T);
+    s->qkv = arena_take(a, &err, R, (c->H + 2 * c->K) * c->D, T);
+    s->attn = arena_take(a, &err, R, c->H * c->D, T);
+    s->gate_up = arena_take(a, &err, R, 2 * c->F, T);
+    s->act = arena_take(a, &err, R, c->F, T);
     if (s->embed || s->head)
-        s->tokens = take(a, &err, m->slots, 1, sizeof(int32_t));
+        s->tokens = arena_take(a, &err, m->slots, 1, sizeof(int32_t));
     if (!s->head)
         return err;
-    s->picked = take(a, &err, picked, c->C, T);
-    s->logits = take(a, &err, m->logit_rows, c->V, sizeof(float));
-    s->logprob = m->score ? take(a, &err, R, 1, sizeof(float)) : NULL;
-    s->recent = take(a, &err, m->slots, KERNEL_RECENT, sizeof(int32_t));
-    s->bad = take(a, &err, 1, 1, sizeof(int32_t));
+    s->picked = arena_take(a, &err, picked, c->C, T);
+    s->logits = arena_take(a, &err, m->logit_rows, c->V, sizeof(float));
+    s->logprob = m->score ? arena_take(a, &err, R, 1, sizeof(float)) : NULL;
+    s->recent = arena_take(a, &err, m->slots, KERNEL_RECENT, sizeof(int32_t));
+    s->bad = arena_take(a, &err, 1, 1, sizeof(int32_t));
     return err;
 }
 
@@ -130,7 +117,7 @@ int stage_layout(struct stage *s, struct arena *arena, enum dtype dtype)
 {
     size_t T = dtype_block_bytes(dtype);
     size_t start = arena->used;
-    int err = layout_weights(s, arena, T);
+    int err = stage_layout_weights(s, arena, dtype);
     s->bytes.weights = arena->used - start;
     if (err)
         return err;

@@ -78,6 +78,9 @@ void stage_destroy(struct stage *s);
  * T: that is the prediction. Fills s->bytes. */
 int stage_layout(struct stage *s, struct arena *arena, enum dtype dtype);
 
+/* The weights alone: training lays out the rest in its own way. */
+int stage_layout_weights(struct stage *s, struct arena *arena, enum dtype dtype);
+
 /* Reads the stage's weights from the model into its lane. Called on the lane's own thread. done counts
  * weight elements, for progress; may be NULL. -EDOM for weights that are not finite. */
 int stage_load(struct stage *s, struct kernel_ctx *ctx, const struct model *m,
