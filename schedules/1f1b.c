@@ -1,5 +1,5 @@
-/* 1f1b: one forward, one backward, after a warm-up as long as the way to the last lane (PipeDream-Flush,
- * Narayanan et al., 2021). */
+/* 1f1b: one forward, one backward, after a warm-up as long as the way to the last lane
+ * (PipeDream-Flush, Narayanan et al., 2021). */
 #include "schedules/list.h"
 
 void sched_1f1b_lane(struct sched_plan *plan, int lane, int warmup)

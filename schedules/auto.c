@@ -1,4 +1,5 @@
-/* auto: the best plan that a search finds for the given costs and memory, starting from all the others. */
+/* auto: the best plan that a search finds for the given costs and memory, starting from
+ * all the others. */
 #include "schedules/search.h"
 #include "schedules/simulate.h"
 
@@ -40,9 +41,9 @@ static int try_named(struct pick *best, const struct schedule *schedule,
     return rc;
 }
 
-/* Searches every placement of one copy of the weights, each with its share of the work; what one leaves is
- * the next one's. Two copies cost memory that A does not count: they are searched only if a named plan with
- * two is still the fastest. */
+/* Searches every placement of one copy of the weights, each with its share of the work;
+ * what one leaves is the next one's. Two copies cost memory that A does not count: they
+ * are searched only if a named plan with two is still the fastest. */
 static int search(struct pick *best, const struct sched_shape *shape)
 {
     const struct search_place places[] = {

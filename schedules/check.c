@@ -1,4 +1,5 @@
-/* Refuses plans that are incomplete, cannot run, or need too much memory, and names the fault. */
+/* Refuses plans that are incomplete, cannot run, or need too much memory, and names the
+ * fault. */
 #include "schedules/check.h"
 
 #include <errno.h>
@@ -24,7 +25,7 @@ static int fault(const struct check *c, int lane, const struct sched_op *op,
                       sched_op_print(text, op), what);
 }
 
-/* ---- Ops one by one --------------------------------------------------------------------------- */
+/* ---- Ops one by one ---------------------------------------------------------------- */
 
 static int op_check_range(const struct sched_plan *plan, int lane,
                           const struct sched_op *op, struct sched_error *err)
@@ -50,7 +51,8 @@ static int op_check_range(const struct sched_plan *plan, int lane,
     return 0;
 }
 
-/* A pair is a forward and a backward that follow each other on a lane, neither part of another pair. */
+/* A pair is a forward and a backward that follow each other on a lane, neither part of
+ * another pair. */
 static int op_check_pair(int lane, const struct sched_op *op, size_t left,
                          struct sched_error *err)
 {
@@ -88,10 +90,10 @@ int sched_check_ops(const struct sched_plan *plan, struct sched_error *err)
     return rc;
 }
 
-/* ---- Complete, and in order within each lane -------------------------------------------------- */
+/* ---- Complete, and in order within each lane --------------------------------------- */
 
-/* Finds the first forward that is missing, when there are fewer forwards than cells. It needs no table of
- * cells: a hostile file may have billions of them in a few ops. */
+/* Finds the first forward that is missing, when there are fewer forwards than cells. It
+ * needs no table of cells: a hostile file may have billions of them in a few ops. */
 static int find_missing(const struct check *c, const size_t *forwards)
 {
     const struct sched_plan *plan = c->plan;
@@ -146,7 +148,8 @@ static uint8_t *marks_of(const struct check *c, int stage, int mb)
 
 #define SEEN(kind) (1u << SCHED_##kind)
 
-/* What is wrong with an op, given what its lane has done for its stage and micro-batch so far. */
+/* What is wrong with an op, given what its lane has done for its stage and micro-batch so
+ * far. */
 static const char *op_fault(const struct sched_op *op, unsigned seen)
 {
     if (op->kind != SCHED_STEP && seen & (1u << op->kind))
@@ -280,7 +283,7 @@ static int check_complete(struct check *c)
     return rc;
 }
 
-/* ---- Both sides of a transfer in one order ---------------------------------------------------- */
+/* ---- Both sides of a transfer in one order ----------------------------------------- */
 
 /* Counters of one lane for every other lane, which need no clearing between lanes. */
 struct counters {
@@ -374,15 +377,15 @@ static int check_transfers(const struct check *c)
     return rc;
 }
 
-/* ---- Memory ----------------------------------------------------------------------------------- */
+/* ---- Memory ------------------------------------------------------------------------ */
 
 static bool releases(const struct sched_op *op)
 {
     return op->kind == SCHED_B || op->kind == SCHED_W;
 }
 
-/* Chunks of activations alive at most, and the op at which they first are. In a pair the forward's come
- * before the backward's go. */
+/* Chunks of activations alive at most, and the op at which they first are. In a pair the
+ * forward's come before the backward's go. */
 static size_t lane_peak(const struct sched_lane *l, size_t *at)
 {
     size_t alive = 0, peak = 0;
@@ -440,7 +443,7 @@ static int check_memory(const struct check *c, double cap)
     return 0;
 }
 
-/* ---- All of it -------------------------------------------------------------------------------- */
+/* ---- All of it --------------------------------------------------------------------- */
 
 static int visit_nothing(void *user, int lane, size_t index)
 {

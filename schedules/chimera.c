@@ -1,12 +1,13 @@
-/* chimera: micro-batches enter at both ends, on two copies of the weights; the forwards of one direction
- * stand in the gaps of the other (Li and Hoefler, 2021). */
+/* chimera: micro-batches enter at both ends, on two copies of the weights; the forwards
+ * of one direction stand in the gaps of the other (Li and Hoefler, 2021). */
 #include "schedules/list.h"
 
 #include <errno.h>
 
-/* A unit is p micro-batches, half of them in each direction, and takes 2p slots of a lane, one for each op.
- * In the slots of one parity a lane does forwards of one copy and then backwards of the other; the slots of
- * the other parity are the mirror image. k counts the slots of one parity. */
+/* A unit is p micro-batches, half of them in each direction, and takes 2p slots of a
+ * lane, one for each op. In the slots of one parity a lane does forwards of one copy and
+ * then backwards of the other; the slots of the other parity are the mirror image. k
+ * counts the slots of one parity. */
 static void add_slot(struct sched_plan *plan, int lane, int forward, int k)
 {
     int p = plan->lanes, half = p / 2, m = plan->micro_batches;

@@ -28,8 +28,9 @@ struct insertion {
     struct sched_plan to; /* only its lanes' ops are its own */
 };
 
-/* Adds the transfer of an op's result, if another lane reads it. The walk visits in an order in which
- * the whole plan could run on one processor, and both sides take the transfer here: so all lanes agree. */
+/* Adds the transfer of an op's result, if another lane reads it. The walk visits in an
+ * order in which the whole plan could run on one processor, and both sides take the
+ * transfer here: so all lanes agree. */
 static int insert_transfer(struct insertion *in, int lane, const struct sched_op *op)
 {
     bool forward = op->kind == SCHED_F;
@@ -66,7 +67,8 @@ static int insert_visit(void *user, int lane, size_t index)
     return rc ? rc : insert_transfer(in, lane, op);
 }
 
-/* A training plan without backward ops of a stage would leave its gradients unread: sched_check's work. */
+/* A training plan without backward ops of a stage would leave its gradients unread:
+ * sched_check's work. */
 int sched_comm_insert(struct sched_plan *plan, struct sched_error *err)
 {
     struct insertion in = {.from = plan, .to = *plan};

@@ -14,7 +14,8 @@ static double peak_of(const struct sched_sim *sim)
     return peak;
 }
 
-/* The shortest first; of equals the one with less memory, then fewer copies, then the order of the list. */
+/* The shortest first; of equals the one with less memory, then fewer copies, then the
+ * order of the list. */
 static int result_compare(const void *left, const void *right)
 {
     const struct sched_result *a = left, *b = right;

@@ -23,8 +23,9 @@ struct sched_comparison {
     int results, refusals;
 };
 
-/* Makes and simulates every schedule that trains. shape->chunks holds for those that take any number of
- * them; a schedule that the shape does not admit is among the refusals. -ENOMEM (err). */
+/* Makes and simulates every schedule that trains. shape->chunks holds for those that take
+ * any number of them; a schedule that the shape does not admit is among the refusals.
+ * -ENOMEM (err). */
 int sched_compare(struct sched_comparison *c, const struct sched_shape *shape,
                   struct sched_error *err);
 void sched_comparison_fini(struct sched_comparison *c);

@@ -16,8 +16,8 @@ static void cost_add(struct sched_cost *sum, const struct sched_cost *c, double 
     sum->b += (c->b > 0 ? c->b : c->i + c->w) * share;
 }
 
-/* The rows that lie in the model's part [stage / stages, (stage + 1) / stages), counted in 1/stages of a
- * row so that whole rows stay whole. */
+/* The rows that lie in the model's part [stage / stages, (stage + 1) / stages), counted
+ * in 1/stages of a row so that whole rows stay whole. */
 static void add_rows(struct sched_cost *sum, const struct sched_costs *costs, int stages,
                      int stage)
 {
@@ -88,8 +88,8 @@ static int array_grow(void **array, int n, size_t size)
     return 0;
 }
 
-/* Splits a line into a word and up to `most` numbers that are finite and not negative. Returns how many
- * numbers there are, -1 if something else stands there. */
+/* Splits a line into a word and up to `most` numbers that are finite and not negative.
+ * Returns how many numbers there are, -1 if something else stands there. */
 static int line_parse(char *line, char **word, double *numbers, int most)
 {
     char *end, *save, *token;

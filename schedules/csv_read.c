@@ -43,7 +43,7 @@ static struct cell trim(struct cell c)
     return c;
 }
 
-/* ---- Cells to ops ------------------------------------------------------------------------------ */
+/* ---- Cells to ops ------------------------------------------------------------------ */
 
 static int rows_add_row(struct rows *r)
 {
@@ -80,7 +80,8 @@ static int rows_add_op(struct rows *r, struct sched_op op)
     return 0;
 }
 
-/* Is this an op that says nothing about the order of the work, such as 2UNSHARD or 1WAIT_SEND_F0? */
+/* Is this an op that says nothing about the order of the work, such as 2UNSHARD or
+ * 1WAIT_SEND_F0? */
 static bool is_skipped(const struct cell *c)
 {
     static const char *const names[] = {"UNSHARD",     "RESHARD",     "REDUCE_GRAD",
@@ -185,10 +186,10 @@ static int read_rows(struct rows *r, const char *text, size_t len,
     return rc;
 }
 
-/* ---- Rows to a plan ---------------------------------------------------------------------------- */
+/* ---- Rows to a plan ---------------------------------------------------------------- */
 
-/* The lowest stage (or micro-batch) that no op has, if there are fewer ops than the highest promises: so
- * that a hostile number makes no large table. */
+/* The lowest stage (or micro-batch) that no op has, if there are fewer ops than the
+ * highest promises: so that a hostile number makes no large table. */
 static int check_gap(const struct rows *r, bool stages, struct sched_error *err)
 {
     int last = stages ? r->last_stage : r->last_mb, lowest = 0;
@@ -244,7 +245,8 @@ static void count_votes(struct vote *votes, const struct rows *r,
         }
 }
 
-/* Do the two halves of the micro-batches run every stage on two lanes (but the one in the middle)? */
+/* Do the two halves of the micro-batches run every stage on two lanes (but the one in the
+ * middle)? */
 static bool is_two_way(const struct vote *votes, int stages)
 {
     for (int s = 0; s < stages; s++) {

@@ -7,8 +7,8 @@
 struct writer {
     const struct sched_plan *plan;
     FILE *file;
-    bool *
-        sent; /* (micro_batches, stages) forwards sent and not yet waited for; NULL: no transfers */
+    bool *sent; /* (micro_batches, stages) forwards sent and not yet waited for;
+                   NULL: no transfers */
     bool began; /* the row has a cell */
 };
 

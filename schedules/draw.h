@@ -1,4 +1,5 @@
-/* Simulated plans as text, pictures and JSON. All return 0, or -EIO if the file could not take it. */
+/* Simulated plans as text, pictures and JSON. All return 0, or -EIO if the file could not
+ * take it. */
 #ifndef PENSTOCK_SCHED_DRAW_H
 #define PENSTOCK_SCHED_DRAW_H
 
@@ -6,8 +7,9 @@
 #include "schedules/sched.h"
 #include "schedules/simulate.h"
 
-/* One row of characters per lane, time from left to right, then tables of lanes and edges. colour: escape
- * sequences for a terminal. width: characters of a line, longer rows are continued below; 0: no limit. */
+/* One row of characters per lane, time from left to right, then tables of lanes and
+ * edges. colour: escape sequences for a terminal. width: characters of a line, longer
+ * rows are continued below; 0: no limit. */
 int sched_draw_text(const struct sched_plan *plan, const struct sched_sim *sim,
                     bool colour, int width, FILE *file);
 
@@ -27,12 +29,13 @@ int sched_draw_compare_text(const struct sched_comparison *c, FILE *file);
 int sched_draw_compare_svg(const struct sched_comparison *c, FILE *file);
 int sched_draw_compare_json(const struct sched_comparison *c, FILE *file);
 
-/* ---- Shared by the pictures ---------------------------------------------------------------------- */
+/* ---- Shared by the pictures -------------------------------------------------------- */
 
 /* The shortest decimal that reads back as x. */
 void sched_print_number(FILE *file, double x);
 
-/* Which of its lane's chunks an op belongs to; with two copies of the weights, the copy. */
+/* Which of its lane's chunks an op belongs to; with two copies of the weights, the
+ * copy. */
 int sched_draw_chunk(const struct sched_plan *plan, const struct sched_op *op);
 
 /* Length of the shortest op that takes any time. 0: there is none. */

@@ -18,8 +18,8 @@ struct strip {
     double font;
 };
 
-/* Okabe and Ito's colours, the lane's first chunk in a light shade and later ones in a dark one. W is lower
- * than the others, so that kinds stay apart without colour too. */
+/* Okabe and Ito's colours, the lane's first chunk in a light shade and later ones in a
+ * dark one. W is lower than the others, so that kinds stay apart without colour too. */
 static const char style[] =
     "<style>"
     "text{font-family:Helvetica,Arial,sans-serif;fill:#222}"

@@ -49,7 +49,8 @@ static double text_scale(const struct sched_plan *plan, const struct sched_sim *
     return scale * sim->makespan > MOST_COLUMNS ? MOST_COLUMNS / sim->makespan : scale;
 }
 
-/* "B3--- ": kind and micro-batch, then dashes to the op's end, and a gap where there is room. */
+/* "B3--- ": kind and micro-batch, then dashes to the op's end, and a gap where there is
+ * room. */
 static void put_op(struct column *row, int columns, const struct sched_plan *plan,
                    const struct sched_op *op, int from, int to)
 {
@@ -91,7 +92,8 @@ static void fill_row(struct column *row, int columns, const struct sched_plan *p
     }
 }
 
-/* Backgrounds that stay apart for colour-blind readers; a lane's later chunks are darker. */
+/* Backgrounds that stay apart for colour-blind readers; a lane's later chunks are
+ * darker. */
 static void put_colour(FILE *file, struct column c)
 {
     static const char *const codes[SCHED_KIND_COUNT + 1][2] = {

@@ -52,7 +52,8 @@ static void put_flow_end(FILE *file, const char *name, char phase, int64_t id, i
     fputc('}', file);
 }
 
-/* An arrow's number: the same at both of its ends. from: the stage that produced the result. */
+/* An arrow's number: the same at both of its ends. from: the stage that produced the
+ * result. */
 static int64_t flow_id(const struct sched_plan *plan, const struct sched_op *op, int from)
 {
     int64_t cell = (int64_t)op->mb * plan->stages + from;

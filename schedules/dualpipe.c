@@ -1,11 +1,12 @@
-/* dualpipe: micro-batches enter at both ends, on two copies of the weights, and forwards of one direction
- * are fused with backwards of the other (DeepSeek-V3, 2024). */
+/* dualpipe: micro-batches enter at both ends, on two copies of the weights, and forwards
+ * of one direction are fused with backwards of the other (DeepSeek-V3, 2024). */
 #include "schedules/dualpipe.h"
 #include "schedules/list.h"
 
 #include <errno.h>
 
-/* A lane of the second half does what its mirror image does, with the directions exchanged. */
+/* A lane of the second half does what its mirror image does, with the directions
+ * exchanged. */
 static void dualpipe_lane(struct sched_plan *plan, const struct sched_shape *shape,
                           int lane)
 {

@@ -4,8 +4,8 @@
 
 #include "schedules/sched.h"
 
-/* One lane's two streams of micro-batches. Stream 0 enters the pipeline near this lane, stream 1 comes back
- * to it from the turning point. */
+/* One lane's two streams of micro-batches. Stream 0 enters the pipeline near this lane,
+ * stream 1 comes back to it from the turning point. */
 struct dualpipe_lane {
     struct sched_plan *plan;
     int depth;    /* lanes from where a stream enters to the turning point */

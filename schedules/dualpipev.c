@@ -1,5 +1,5 @@
-/* dualpipev: forwards of one chunk fused with backwards of the other, V placement (DeepSeek's DualPipe, cut
- * in half by Sea AI Lab, 2025). */
+/* dualpipev: forwards of one chunk fused with backwards of the other, V placement
+ * (DeepSeek's DualPipe, cut in half by Sea AI Lab, 2025). */
 #include "schedules/dualpipe.h"
 #include "schedules/list.h"
 

@@ -15,7 +15,8 @@ static int edge_compare(const void *left, const void *right)
     return (int)a->backward - (int)b->backward;
 }
 
-/* Every border between two stages on two lanes gives an edge in each direction, many of them the same. */
+/* Every border between two stages on two lanes gives an edge in each direction, many of
+ * them the same. */
 static int edges_list(struct sched_edges *edges, const struct sched_plan *plan)
 {
     size_t borders = (size_t)plan->copies * (size_t)(plan->stages - 1);

@@ -20,12 +20,13 @@ struct sched_edges {
     int n;
 };
 
-/* The edges of a plan, with their counts; buffers are counted from where RECV ops and those that use their
- * results stand in the lanes. */
+/* The edges of a plan, with their counts; buffers are counted from where RECV ops and
+ * those that use their results stand in the lanes. */
 int sched_edges_init(struct sched_edges *edges, const struct sched_plan *plan);
 void sched_edges_fini(struct sched_edges *edges);
 
-/* The edge that brings an op's input from another lane. NULL: its input is of its own lane. */
+/* The edge that brings an op's input from another lane. NULL: its input is of its own
+ * lane. */
 struct sched_edge *sched_edges_input(const struct sched_edges *edges,
                                      const struct sched_plan *plan,
                                      const struct sched_op *op);

@@ -36,8 +36,9 @@ int sched_forward(struct sched_plan *plan, int lanes, int stages, const int *sta
     return rc;
 }
 
-/* With several chunks a lane takes the micro-batches in groups through its chunks in turn, as interleaved
- * does, or the first chunk would wait for every micro-batch to come round. */
+/* With several chunks a lane takes the micro-batches in groups through its chunks in
+ * turn, as interleaved does, or the first chunk would wait for every micro-batch to come
+ * round. */
 static void forward_lane(struct sched_plan *plan, const struct sched_shape *shape,
                          int lane)
 {

@@ -8,7 +8,7 @@
 
 #define BLOCK 32 /* lanes that are searched at once */
 
-/* ---- Memory ----------------------------------------------------------------------------------- */
+/* ---- Memory ------------------------------------------------------------------------ */
 
 static void stage_init(struct greedy *g, const struct sched_plan *plan,
                        const struct sched_costs *costs, int k)
@@ -128,7 +128,7 @@ void greedy_fini(struct greedy *g)
     memset(g, 0, sizeof(*g));
 }
 
-/* ---- Lanes by the time at which they decide ---------------------------------------------------- */
+/* ---- Lanes by the time at which they decide ---------------------------------------- */
 
 static void wake_set(struct greedy *g, int lane, double time)
 {
@@ -142,7 +142,8 @@ static void wake_set(struct greedy *g, int lane, double time)
     g->first_wake[block] = first;
 }
 
-/* The lane that decides next, the lowest of those at the same time. -1: none ever will. */
+/* The lane that decides next, the lowest of those at the same time. -1: none ever
+ * will. */
 static int wake_next(const struct greedy *g)
 {
     int blocks = (g->lanes - 1) / BLOCK + 1, block = 0, lane;
@@ -157,7 +158,7 @@ static int wake_next(const struct greedy *g)
     return lane;
 }
 
-/* ---- One decision ------------------------------------------------------------------------------ */
+/* ---- One decision ------------------------------------------------------------------ */
 
 /* Classes of ops, the better ones first. */
 enum { URGENT = 1, SECOND, THIRD, LAST, CLASSES };
@@ -236,8 +237,8 @@ static inline void consider_w(const struct greedy *g, const struct greedy_policy
                  rank_of(false, st, st->w_done), st->w);
 }
 
-/* Every deeper stage of a lane keeps room for one micro-batch, or forwards of the others could fill the lane
- * and let nothing through. */
+/* Every deeper stage of a lane keeps room for one micro-batch, or forwards of the others
+ * could fill the lane and let nothing through. */
 static void consider_all(const struct greedy *g, const struct greedy_policy *p,
                          struct decision *d, int lane)
 {
@@ -269,7 +270,7 @@ static void consider_order(const struct greedy *g, const struct greedy_policy *p
         consider_i(g, p, d, (int)(op >> 2));
 }
 
-/* ---- Time -------------------------------------------------------------------------------------- */
+/* ---- Time -------------------------------------------------------------------------- */
 
 /* Something arrives on a lane: it decides then, if it is free and would decide later. */
 static void arrive(struct greedy *g, int lane, double time)
@@ -341,8 +342,8 @@ static void begin(struct greedy *g, int lane, const struct decision *d)
     }
 }
 
-/* When an op comes that is better than the one at hand, if that is soon enough to wait for it, or if there is
- * none at hand. Infinity: never. */
+/* When an op comes that is better than the one at hand, if that is soon enough to wait
+ * for it, or if there is none at hand. Infinity: never. */
 static double better_at(const struct decision *d, double patience)
 {
     double until = d->class < CLASSES ? d->now + patience * d->time : INFINITY;

@@ -1,5 +1,5 @@
-/* Builds a plan op by op, in time: whenever a lane is free, a policy picks one of the ops that it could
- * start. Micro-batches keep their order in every stage. */
+/* Builds a plan op by op, in time: whenever a lane is free, a policy picks one of the ops
+ * that it could start. Micro-batches keep their order in every stage. */
 #ifndef PENSTOCK_SCHED_GREEDY_H
 #define PENSTOCK_SCHED_GREEDY_H
 

@@ -1,10 +1,11 @@
-/* interleaved: 1f1b on v chunks per lane, micro-batches in groups (Narayanan et al., 2021). */
+/* interleaved: 1f1b on v chunks per lane, micro-batches in groups (Narayanan et al.,
+ * 2021). */
 #include "schedules/list.h"
 
 #include <errno.h>
 
-/* The k-th op of a pass over all chunks: groups of g micro-batches, the last one with what is left, each
- * group through the chunks in turn. */
+/* The k-th op of a pass over all chunks: groups of g micro-batches, the last one with
+ * what is left, each group through the chunks in turn. */
 static void add_kth(struct sched_plan *plan, enum sched_kind kind,
                     const struct sched_shape *shape, int lane, int k)
 {

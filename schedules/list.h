@@ -1,4 +1,5 @@
-/* Every schedule. A new one is a file that ends in one const struct schedule, and one line here. */
+/* Every schedule. A new one is a file that ends in one const struct schedule, and one
+ * line here. */
 #ifndef PENSTOCK_SCHED_LIST_H
 #define PENSTOCK_SCHED_LIST_H
 
@@ -35,9 +36,9 @@ struct sched_shape {
 
 /* Where the stages are. */
 enum sched_place {
-    SCHED_LOOP, /* stage s on lane s % p */
-    SCHED_VEE,  /* lane s has stages s and 2p-1-s */
-    SCHED_TWO_WAY /* two copies of the weights: lane s has stage s of one, p-1-s of the other */
+    SCHED_LOOP,   /* stage s on lane s % p */
+    SCHED_VEE,    /* lane s has stages s and 2p-1-s */
+    SCHED_TWO_WAY /* two copies: lane s has stage s of one, p-1-s of the other */
 };
 
 struct schedule {
@@ -49,7 +50,8 @@ struct schedule {
     bool forward_only; /* inference */
     /* Refuses impossible shapes: -EINVAL. NULL: there are none. */
     int (*refuse)(const struct sched_shape *shape, struct sched_error *err);
-    /* Adds one lane's ops to the plan, which has its stages placed, by sched_plan_add. Or NULL: */
+    /* Adds one lane's ops to the plan, which has its stages placed, by sched_plan_add. Or
+     * NULL: */
     void (*lane)(struct sched_plan *plan, const struct sched_shape *shape, int lane);
     /* all ops at once, the plan as in sched_make. */
     int (*make)(struct sched_plan *plan, const struct sched_shape *shape,
@@ -65,8 +67,8 @@ extern const struct schedule *const sched_list[]; /* ends in NULL */
 /* NULL: there is none of that name. */
 const struct schedule *sched_find(const char *name);
 
-/* Makes a plan and checks it, against the cap too. -EINVAL: the shape is refused, err says why; then there
- * is no plan. */
+/* Makes a plan and checks it, against the cap too. -EINVAL: the shape is refused, err
+ * says why; then there is no plan. */
 int sched_make(struct sched_plan *plan, const struct schedule *schedule,
                const struct sched_shape *shape, struct sched_error *err);
 
@@ -74,7 +76,7 @@ int sched_make(struct sched_plan *plan, const struct schedule *schedule,
 int sched_make_empty(struct sched_plan *plan, const char *name, enum sched_place place,
                      int lanes, int chunks, int micro_batches);
 
-/* ---- Shared by schedules of one family -------------------------------------------------------- */
+/* ---- Shared by schedules of one family --------------------------------------------- */
 
 /* Warm-up of w forwards, then F and B in turn, then the backwards left. */
 void sched_1f1b_lane(struct sched_plan *plan, int lane, int warmup);

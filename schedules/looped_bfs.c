@@ -1,4 +1,5 @@
-/* looped-bfs: gpipe on v chunks per lane, one chunk after the other (Lamy-Poirier, 2023). */
+/* looped-bfs: gpipe on v chunks per lane, one chunk after the other (Lamy-Poirier,
+ * 2023). */
 #include "schedules/list.h"
 
 static void looped_bfs_lane(struct sched_plan *plan, const struct sched_shape *shape,

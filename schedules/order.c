@@ -1,4 +1,5 @@
-/* What must come before what: walks a plan so that every op follows what it depends on. */
+/* What must come before what: walks a plan so that every op follows what it depends
+ * on. */
 #include "schedules/check.h"
 
 #include <errno.h>
@@ -96,7 +97,8 @@ static bool op_waits(const struct walk *w, struct need *need, const struct sched
     return false;
 }
 
-/* The ops that start together at the head of a lane: 0 at its end, 2 for an F&B pair, else 1. */
+/* The ops that start together at the head of a lane: 0 at its end, 2 for an F&B pair,
+ * else 1. */
 static size_t head_ops(const struct walk *w, int lane)
 {
     const struct sched_lane *l = &w->plan->lane[lane];
@@ -210,8 +212,8 @@ static const struct sched_op *lane_blocked(const struct walk *w, struct need *ne
     return op_waits(w, need, op) || !lane_waits(w, need, lane) ? op : op + 1;
 }
 
-/* Follows who waits for whom, from a lane to one that the chain comes back to. -1 if it ends instead, in
- * an op that no lane has left to do. */
+/* Follows who waits for whom, from a lane to one that the chain comes back to. -1 if it
+ * ends instead, in an op that no lane has left to do. */
 static int find_cycle(const struct walk *w, int lane)
 {
     struct need need;

@@ -1,4 +1,5 @@
-/* Schedules as data. A plan says, for every lane, the ordered list of ops it performs in one step. */
+/* Schedules as data. A plan says, for every lane, the ordered list of ops it performs in
+ * one step. */
 #ifndef PENSTOCK_SCHED_H
 #define PENSTOCK_SCHED_H
 
@@ -60,21 +61,22 @@ struct sched_error {
     int lane, stage, mb;
 };
 
-/* Fills *err unless it is NULL: "lane 1, stage 2, micro-batch 3: " (what is -1 is left out) and the
- * formatted text. Returns code. */
+/* Fills *err unless it is NULL: "lane 1, stage 2, micro-batch 3: " (what is -1 is left
+ * out) and the formatted text. Returns code. */
 int sched_fail(struct sched_error *err, int code, int lane, int stage, int mb,
                const char *format, ...) __attribute__((format(printf, 6, 7)));
 
-/* ---- plan.c: the plan itself ------------------------------------------------------------------ */
+/* ---- plan.c: the plan itself ------------------------------------------------------- */
 
-/* An empty plan with one copy of the weights and stage s on lane s % lanes. -EINVAL, -ENOMEM. */
+/* An empty plan with one copy of the weights and stage s on lane s % lanes. -EINVAL,
+ * -ENOMEM. */
 int sched_plan_init(struct sched_plan *plan, const char *name, int lanes, int stages,
                     int micro_batches);
 void sched_plan_fini(struct sched_plan *plan);
 
 int sched_plan_push(struct sched_plan *plan, int lane, struct sched_op op);
-/* Pushes onto the lane that owns the stage for this micro-batch. An error stays in plan->rc, and later
- * calls do nothing. Returns plan->rc. */
+/* Pushes onto the lane that owns the stage for this micro-batch. An error stays in
+ * plan->rc, and later calls do nothing. Returns plan->rc. */
 int sched_plan_add(struct sched_plan *plan, enum sched_kind kind, int stage, int mb);
 
 /* The one place that says where a stage runs. -1: nowhere. */
@@ -96,24 +98,25 @@ char *sched_op_print(char *text, const struct sched_op *op);
 /* -EINVAL if the len bytes are not exactly one op. pair and peer become 0. */
 int sched_op_parse(struct sched_op *op, const char *text, size_t len);
 
-/* ---- forward.c -------------------------------------------------------------------------------- */
+/* ---- forward.c --------------------------------------------------------------------- */
 
-/* Inference on any map of stages to lanes, stage_lane (stages): each lane takes the micro-batches in
- * turn, and for each its own stages in ascending order. Initialises the plan. */
+/* Inference on any map of stages to lanes, stage_lane (stages): each lane takes the
+ * micro-batches in turn, and for each its own stages in ascending order. Initialises the
+ * plan. */
 int sched_forward(struct sched_plan *plan, int lanes, int stages, const int *stage_lane,
                   int micro_batches);
 
-/* ---- order.c: what must come before what ------------------------------------------------------ */
+/* ---- order.c: what must come before what ------------------------------------------- */
 
 struct sched_step_op {
     int lane;
     size_t index; /* in the lane */
 };
 
-/* Calls visit for every op, each after all ops it depends on: the earlier ops of its lane, the ops whose
- * results it reads, for RECV its SEND. Lanes advance side by side, one op (or F&B pair) a turn. Ends
- * early, with visit's result, if that is not 0. -EDEADLK if the plan cannot run: err shows the cycle.
- * O(ops). */
+/* Calls visit for every op, each after all ops it depends on: the earlier ops of its
+ * lane, the ops whose results it reads, for RECV its SEND. Lanes advance side by side,
+ * one op (or F&B pair) a turn. Ends early, with visit's result, if that is not 0.
+ * -EDEADLK if the plan cannot run: err shows the cycle. O(ops). */
 int sched_walk(const struct sched_plan *plan,
                int (*visit)(void *user, int lane, size_t index), void *user,
                struct sched_error *err);
@@ -122,11 +125,12 @@ int sched_walk(const struct sched_plan *plan,
 int sched_order(const struct sched_plan *plan, struct sched_step_op *out,
                 struct sched_error *err);
 
-/* ---- comm.c: transfers as ops ----------------------------------------------------------------- */
+/* ---- comm.c: transfers as ops ------------------------------------------------------ */
 
-/* Removes what SEND and RECV ops there are, and inserts one pair of them for every result that another
- * lane reads: SEND behind the op (or F&B pair) that produced it, RECV where the other lane stands at that
- * moment. Between any two lanes both see all transfers in the same order. */
+/* Removes what SEND and RECV ops there are, and inserts one pair of them for every result
+ * that another lane reads: SEND behind the op (or F&B pair) that produced it, RECV where
+ * the other lane stands at that moment. Between any two lanes both see all transfers in
+ * the same order. */
 int sched_comm_insert(struct sched_plan *plan, struct sched_error *err);
 void sched_comm_remove(struct sched_plan *plan);
 

@@ -29,7 +29,7 @@ struct search {
     double bound; /* no plan of this placement is faster */
 };
 
-/* ---- Memory ----------------------------------------------------------------------------------- */
+/* ---- Memory ------------------------------------------------------------------------ */
 
 static int rules_init(struct rules *r, const struct search *s)
 {
@@ -54,7 +54,7 @@ static void rules_copy(struct rules *to, const struct rules *from, const struct 
     to->makespan = from->makespan;
 }
 
-/* ---- Trying rules ------------------------------------------------------------------------------ */
+/* ---- Trying rules ------------------------------------------------------------------ */
 
 static uint64_t random_next(struct search *s)
 {
@@ -88,7 +88,8 @@ static bool is_over(const struct search *s)
     return *s->work <= 0 || s->best.makespan <= s->bound * (1 + 1e-12);
 }
 
-/* Every lane the same rule; a stage's limit in proportion to its distance from the end. */
+/* Every lane the same rule; a stage's limit in proportion to its distance from the
+ * end. */
 static void set_uniform(struct search *s, struct rules *r, struct greedy_rule rule,
                         double slope)
 {
@@ -173,7 +174,8 @@ static void change(struct search *s, struct rules *r)
     }
 }
 
-/* Keeps what is no worse, and now and then a little worse; returns to the best if nothing has come of it. */
+/* Keeps what is no worse, and now and then a little worse; returns to the best if nothing
+ * has come of it. */
 static void climb(struct search *s)
 {
     int idle = 0;
@@ -193,7 +195,7 @@ static void climb(struct search *s)
     }
 }
 
-/* ---- One placement ------------------------------------------------------------------------------ */
+/* ---- One placement ----------------------------------------------------------------- */
 
 /* A lane works without a pause from when the first op can reach it. */
 static double lower_bound(const struct greedy *g)

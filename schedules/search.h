@@ -10,8 +10,9 @@ struct search_place {
     int chunks;
 };
 
-/* Improves on *best, a plan for this placement or another, whose makespan is *makespan: if something faster
- * within the cap is found, it takes best's place. work: ops that may be tried; what is used is taken off. */
+/* Improves on *best, a plan for this placement or another, whose makespan is *makespan:
+ * if something faster within the cap is found, it takes best's place. work: ops that may
+ * be tried; what is used is taken off. */
 int search_place(struct sched_plan *best, double *makespan,
                  const struct search_place *place, const struct sched_shape *shape,
                  int64_t *work);

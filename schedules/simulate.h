@@ -11,13 +11,13 @@ struct sched_span {
 };
 
 struct sched_lane_sim {
-    struct sched_span *
-        span; /* (n) of the lane's ops. RECV: the transfer; SEND: when its result is there */
-    double busy, idle;       /* idle = warmup + waiting + drain, all up to the makespan */
-    double warmup;           /* until its first op begins */
-    double waiting;          /* between its first and its last op: for transfers */
-    double drain;            /* behind its last op */
-    double peak;             /* activations, in A */
+    struct sched_span
+        *span;         /* (n) of the lane's ops. RECV: the transfer; SEND: a moment */
+    double busy, idle; /* idle = warmup + waiting + drain, all up to the makespan */
+    double warmup;     /* until its first op begins */
+    double waiting;    /* between its first and its last op: for transfers */
+    double drain;      /* behind its last op */
+    double peak;       /* activations, in A */
     struct sched_op longest; /* the op before which it waits longest */
     double longest_wait;
     int longest_from; /* the lane it waits for then; -1: it never waits */
@@ -31,12 +31,12 @@ struct sched_sim {
     struct sched_edges edges; /* with their waits, and bytes */
     struct sched_span *spans; /* of all lanes, one behind the other */
     struct sched_cost *cost;  /* (stages) */
-    double *
-        arrival; /* (micro_batches, stages, 2) when the input of F and of the backward is there */
+    double *arrival;          /* (micro_batches, stages, 2) of the inputs of F and B */
 };
 
-/* An op starts when its lane is free and its inputs have arrived; an F&B pair is one op. SEND and RECV ops
- * take no time: a transfer begins when its result is there. -EDEADLK, -EINVAL (err), -ENOMEM. */
+/* An op starts when its lane is free and its inputs have arrived; an F&B pair is one op.
+ * SEND and RECV ops take no time: a transfer begins when its result is there. -EDEADLK,
+ * -EINVAL (err), -ENOMEM. */
 int sched_simulate(struct sched_sim *sim, const struct sched_plan *plan,
                    const struct sched_costs *costs, struct sched_error *err);
 void sched_sim_fini(struct sched_sim *sim);

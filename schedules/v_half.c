@@ -1,8 +1,9 @@
-/* v-half: V placement in half of 1f1b's memory (Qi et al., Pipeline Parallelism with Controllable Memory,
- * 2024). One block of F0, F1, I1, I0 is repeated every 6 chunk times, shifted from lane to lane: 2 a lane on
- * the way down the V and 1 on the way up, for forwards and gradients alike. So an activation of chunk 0
- * lives the shorter and one of chunk 1 the longer, the further a lane is from the input, and every lane
- * holds the same. W ops fill what the block leaves free, before memory runs out. */
+/* v-half: V placement in half of 1f1b's memory (Qi et al., Pipeline Parallelism with
+ * Controllable Memory, 2024). One block of F0, F1, I1, I0 is repeated every 6 chunk
+ * times, shifted from lane to lane: 2 a lane on the way down the V and 1 on the way up,
+ * for forwards and gradients alike. So an activation of chunk 0 lives the shorter and one
+ * of chunk 1 the longer, the further a lane is from the input, and every lane holds the
+ * same. W ops fill what the block leaves free, before memory runs out. */
 #include "schedules/greedy.h"
 #include "schedules/list.h"
 
@@ -14,8 +15,9 @@
 
 enum { PERIOD = 6, DOWN = 2, UP = 1 };
 
-/* When each op of micro-batch 0 is on a lane: F0, F1, I1, I0. The pauses at the turning points keep the
- * four apart modulo the period on every lane; an even number of lanes needs a longer one. */
+/* When each op of micro-batch 0 is on a lane: F0, F1, I1, I0. The pauses at the turning
+ * points keep the four apart modulo the period on every lane; an even number of lanes
+ * needs a longer one. */
 static void block_times(int times[4], int p, int lane)
 {
     int pause = p % 2 ? 1 : 4, far = p - 1 - lane;

@@ -1,4 +1,5 @@
-/* zb-h1: 1f1b with the backward split; weight gradients fill the drain (Qi et al., Zero Bubble, 2024). */
+/* zb-h1: 1f1b with the backward split; weight gradients fill the drain (Qi et al., Zero
+ * Bubble, 2024). */
 #include "schedules/list.h"
 
 static void zb_h1_lane(struct sched_plan *plan, const struct sched_shape *shape, int lane)

@@ -1,5 +1,5 @@
-/* zb-h2: zb-h1 with a longer warm-up, that fills the bubble at the start too (Qi et al., Zero Bubble,
- * 2024). The lanes reach the optimizer at different times. */
+/* zb-h2: zb-h1 with a longer warm-up, that fills the bubble at the start too (Qi et al.,
+ * Zero Bubble, 2024). The lanes reach the optimizer at different times. */
 #include "schedules/list.h"
 
 static void zb_h2_lane(struct sched_plan *plan, const struct sched_shape *shape, int lane)

@@ -1,5 +1,5 @@
-/* zb-v: two chunks per lane, the second on the way back, split backward (Qi et al., Pipeline Parallelism
- * with Controllable Memory, 2024). */
+/* zb-v: two chunks per lane, the second on the way back, split backward (Qi et al.,
+ * Pipeline Parallelism with Controllable Memory, 2024). */
 #include "schedules/list.h"
 
 /* The next micro-batch of every kind and chunk of one lane, planned for m of them. */
@@ -9,7 +9,8 @@ struct vee {
     int next[SCHED_KIND_COUNT][2];
 };
 
-/* Adds the next op of a kind and chunk. The surplus of a plan for more micro-batches is dropped. */
+/* Adds the next op of a kind and chunk. The surplus of a plan for more micro-batches is
+ * dropped. */
 static void vee_add(struct vee *v, enum sched_kind kind, int chunk)
 {
     int mb = v->next[kind][chunk]++;
