@@ -1,6 +1,6 @@
-/* How fast the CPU kernels are on one core, beside what the machine can do in the same run: one plain
- * call of sgemm of the same shape, and a plain read of memory. The shapes are those of SmolLM2-135M.
- * usage: kernels [gemm|few|attn ...] */
+/* How fast the CPU kernels are on one core, beside what the machine can do in the same
+ * run: one plain call of sgemm of the same shape, and a plain read of memory. The
+ * shapes are those of SmolLM2-135M. usage: kernels [gemm|few|attn ...] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,7 +73,8 @@ static double one_time(run_fn *run, const struct work *work)
     return t / n;
 }
 
-/* Shortest times (n) of n functions, which take turns, so that all meet the same machine. */
+/* Shortest times (n) of n functions, which take turns, so that all meet the same
+ * machine. */
 static void best_times(double *best, run_fn *const *runs, int n, const struct work *work)
 {
     for (int i = 0; i < TRIES * n; i++) {
@@ -132,7 +133,8 @@ static void bench_gemm(void)
     }
 }
 
-/* A read of memory that nothing else slows: eight sums, one word of every cache line and more. */
+/* A read of memory that nothing else slows: eight sums, one word of every cache line
+ * and more. */
 static void plain_read(const struct work *a)
 {
     const uint64_t *p = (const uint64_t *)a->w;

@@ -1,6 +1,7 @@
-/* Causal attention over the paged KV cache. Segments of few rows (decode) take dot products row by
- * row; longer ones (prefill) take blocked matrix products with an online softmax, the G query heads of a
- * KV head stacked into one matrix. Either way a row's result does not depend on the other rows. */
+/* Causal attention over the paged KV cache. Segments of few rows (decode) take dot
+ * products row by row; longer ones (prefill) take blocked matrix products with an
+ * online softmax, the G query heads of a KV head stacked into one matrix. Either way a
+ * row's result does not depend on the other rows. */
 #include "kernels/cpu.h"
 
 #include <math.h>
@@ -33,7 +34,8 @@ struct attn_work {
     float *max, *sum; /* (M) */
 };
 
-/* Block of keys or values of positions block * KERNEL_KV_BLOCK .. : (KERNEL_KV_BLOCK, D). */
+/* Block of keys or values of positions block * KERNEL_KV_BLOCK .. : (KERNEL_KV_BLOCK,
+ * D). */
 static const float *kv_block(const struct attn_job *job, const float *cache, int seg,
                              int head, int block)
 {
@@ -101,7 +103,8 @@ static void attend_row(const struct attn_job *job, struct attn_work *w, int seg,
         divide(output(job, row, head) + g * D, w->o + g * D, w->sum[g], D);
 }
 
-/* The keys from position first, which starts a block, as columns; zeros up to a whole KEY_STEP. */
+/* The keys from position first, which starts a block, as columns; zeros up to a whole
+ * KEY_STEP. */
 static void fetch_keys(const struct attn_job *job, struct attn_work *w, int seg, int head,
                        int first, int n)
 {
@@ -116,8 +119,8 @@ static void fetch_keys(const struct attn_job *job, struct attn_work *w, int seg,
         memset(w->k + d * CHUNK + n, 0, (size_t)rest * sizeof(float));
 }
 
-/* Scores of stacked row m become exp(score - max), of the first `seen` keys; those up to n become 0.
- * What was summed before is scaled to the new maximum. */
+/* Scores of stacked row m become exp(score - max), of the first `seen` keys; those up
+ * to n become 0. What was summed before is scaled to the new maximum. */
 static void soften(const struct attn_job *job, struct attn_work *w, float *s, int m,
                    int seen, int n)
 {
@@ -134,8 +137,8 @@ static void soften(const struct attn_job *job, struct attn_work *w, float *s, in
     w->sum[m] += sum;
 }
 
-/* `count` tokens, the first one at pos and in stacked row m, meet the keys of a chunk: positions
- * first .. first + n - 1, all of which the last token sees. */
+/* `count` tokens, the first one at pos and in stacked row m, meet the keys of a chunk:
+ * positions first .. first + n - 1, all of which the last token sees. */
 static void attend_group(const struct attn_job *job, struct attn_work *w, int seg,
                          int head, int m, int count, int pos, int first, int n)
 {

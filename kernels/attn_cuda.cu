@@ -33,8 +33,8 @@ template <typename T> static __global__ void store_rows(attn_args<T> a, T *k, T 
     }
 }
 
-/* What a lane knows of one query head: eight columns of the sum, and the state of the softmax over
- * the keys of its slot. */
+/* What a lane knows of one query head: eight columns of the sum, and the state of the
+ * softmax over the keys of its slot. */
 struct head_state {
     float o[8], max, sum;
 };
@@ -77,7 +77,8 @@ static __device__ __forceinline__ void add_keys(head_state *h, const float *s,
     }
 }
 
-/* Merges the slots of a warp, then the warps, in an order that never changes, and writes one head. */
+/* Merges the slots of a warp, then the warps, in an order that never changes, and
+ * writes one head. */
 template <typename T>
 static __device__ void finish_head(head_state h, T *o, int D, int lanes, bool owner)
 {
@@ -124,8 +125,8 @@ struct decode_place {
     bool active;      /* there are such columns */
 };
 
-/* The UNROLL keys and values of the lane's slot from key `base` on; zeros where there are none, since
- * what lies in the cache there may be anything. */
+/* The UNROLL keys and values of the lane's slot from key `base` on; zeros where there
+ * are none, since what lies in the cache there may be anything. */
 template <typename T>
 static __device__ __forceinline__ void load_keys(pack8<T> *k, pack8<T> *v,
                                                  const attn_args<T> &a,
@@ -143,7 +144,8 @@ static __device__ __forceinline__ void load_keys(pack8<T> *k, pack8<T> *v,
     }
 }
 
-/* Scores of those keys for the lane's eight columns q, summed over the lanes of the slot. */
+/* Scores of those keys for the lane's eight columns q, summed over the lanes of the
+ * slot. */
 template <typename T>
 static __device__ __forceinline__ void
 score_keys(float *s, const float *q, const pack8<T> *k, const decode_place &p, int base)
@@ -160,9 +162,10 @@ score_keys(float *s, const float *q, const pack8<T> *k, const decode_place &p, i
     }
 }
 
-/* Block (row, KV head, group of up to G query heads). `lanes` lanes, a power of two, hold eight
- * elements each of one key, so a warp has WARP / lanes slots, each with a softmax of its own over the
- * keys it meets; so nothing is synchronised before the end. */
+/* Block (row, KV head, group of up to G query heads). `lanes` lanes, a power of two,
+ * hold eight elements each of one key, so a warp has WARP / lanes slots, each with a
+ * softmax of its own over the keys it meets; so nothing is synchronised before the
+ * end. */
 template <typename T, int G>
 static __global__ void __launch_bounds__(DECODE_THREADS) decode(attn_args<T> a, int lanes)
 {
@@ -253,8 +256,8 @@ static attn_args<T> make_args(void *o, const void *qkv, const void *k, const voi
     return a;
 }
 
-/* Which rows are of short segments is known to the device alone: each kernel leaves alone what is
- * not its own, and is spared where the sizes say that it has nothing. */
+/* Which rows are of short segments is known to the device alone: each kernel leaves
+ * alone what is not its own, and is spared where the sizes say that it has nothing. */
 template <typename T> static void attend(struct kernel_ctx *ctx, const attn_args<T> &a)
 {
     bool some_long = a.max_rows > ATTN_DIRECT_ROWS;

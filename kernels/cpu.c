@@ -1,6 +1,6 @@
 /* The CPU backend: its context, memory and table of kernels. */
-#include "kernels/blas.h"
 #include "kernels/cpu.h"
+#include "kernels/blas.h"
 
 #include <errno.h>
 #include <stdlib.h>

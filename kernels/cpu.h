@@ -1,4 +1,5 @@
-/* Private to kernels/: what the CPU twins share, and the twins themselves for the table. */
+/* Private to kernels/: what the CPU twins share, and the twins themselves for the
+ * table. */
 #ifndef PENSTOCK_CPU_H
 #define PENSTOCK_CPU_H
 
@@ -15,8 +16,9 @@ struct cpu_ctx {
 /* The inner loops of a CPU context. */
 const struct vec_ops *cpu_vec(const struct kernel_ctx *ctx);
 
-/* bytes of scratch memory for every thread: thread i has those at *base + i * *stride, aligned to
- * 64. False, and ctx->err is set, if there is no memory. Spoilt by the next call. */
+/* bytes of scratch memory for every thread: thread i has those at *base + i * *stride,
+ * aligned to 64. False, and ctx->err is set, if there is no memory. Spoilt by the next
+ * call. */
 bool cpu_scratch(struct kernel_ctx *ctx, char **base, size_t *stride, size_t bytes);
 
 /* Runs fn over the tiles on the threads of the lane. */
@@ -26,7 +28,8 @@ void cpu_run(struct kernel_ctx *ctx, pool_fn *fn, void *arg, int tiles);
 int cpu_pieces(int n, int size);
 int cpu_piece(int n, int size, int i);
 
-/* How many rows make a tile of kernels that do little per row: about cost elements a tile. */
+/* How many rows make a tile of kernels that do little per row: about cost elements a
+ * tile. */
 int cpu_row_tile(size_t elements_per_row);
 
 void embed_fwd_cpu(struct kernel_ctx *ctx, void *y, const void *table,

@@ -113,7 +113,8 @@ static bool stage_ready(struct kernel_ctx *ctx, cuda_stage *stage)
     return false;
 }
 
-/* One piece through a page-locked buffer, which is free again when its event has passed. */
+/* One piece through a page-locked buffer, which is free again when its event has
+ * passed. */
 static void upload_piece(struct kernel_ctx *ctx, char *dst, const float *src, size_t n)
 {
     cudaStream_t stream = cuda_begin(ctx);
@@ -212,8 +213,8 @@ static kernel_ops make_ops(void)
 
 static const kernel_ops cuda_ops = make_ops();
 
-/* cuBLAS gets memory of its own, so that it never allocates while the pipeline runs and its results
- * do not depend on what else runs. */
+/* cuBLAS gets memory of its own, so that it never allocates while the pipeline runs
+ * and its results do not depend on what else runs. */
 static int start_blas(struct kernel_ctx *ctx)
 {
     cuda_state *state = ctx->cuda;

@@ -1,4 +1,5 @@
-/* Private to kernels/: what the CUDA twins share, and the twins themselves for the table. C++. */
+/* Private to kernels/: what the CUDA twins share, and the twins themselves for the
+ * table. C++. */
 #ifndef PENSTOCK_CUDA_H
 #define PENSTOCK_CUDA_H
 
@@ -28,10 +29,12 @@ struct cuda_state {
     int32_t *bad_device; /* the same memory as the device sees it */
 };
 
-/* Makes the context's device current for this thread and returns the stream to launch on. */
+/* Makes the context's device current for this thread and returns the stream to launch
+ * on. */
 cudaStream_t cuda_begin(struct kernel_ctx *ctx);
 
-/* Notes an error of a call or, after a launch, of the launch; logs it once. True if all is well. */
+/* Notes an error of a call or, after a launch, of the launch; logs it once. True if
+ * all is well. */
 bool cuda_check(struct kernel_ctx *ctx, cudaError_t e, const char *what);
 void cuda_launched(struct kernel_ctx *ctx, const char *kernel);
 
@@ -101,8 +104,8 @@ template <typename N, typename Op> __device__ __forceinline__ N warp_reduce(N x,
     return x;
 }
 
-/* Over a block of whole warps, in an order that never changes; every thread gets the result. All
- * threads must call it. idle is what op leaves alone. */
+/* Over a block of whole warps, in an order that never changes; every thread gets the
+ * result. All threads must call it. idle is what op leaves alone. */
 template <typename N, typename Op> __device__ N block_reduce(N x, Op op, N idle)
 {
     __shared__ N part[WARP];
@@ -120,7 +123,8 @@ template <typename N, typename Op> __device__ N block_reduce(N x, Op op, N idle)
 /* Segments of up to this many rows take the kernel for decoding, row by row. */
 #define ATTN_DIRECT_ROWS 4
 
-/* Attention as its kernels see it; T is float or __nv_bfloat16. Shapes are those of kernel.h. */
+/* Attention as its kernels see it; T is float or __nv_bfloat16. Shapes are those of
+ * kernel.h. */
 template <typename T> struct attn_args {
     T *o;
     const T *qkv, *k, *v;

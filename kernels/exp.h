@@ -2,10 +2,11 @@
 #ifndef PENSTOCK_EXP_H
 #define PENSTOCK_EXP_H
 
-/* exp(x) for |x| below 87 within 1 ulp. x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 q(r)
- * where q is the minimax polynomial of degree 4, found by Remez's exchange for the relative error,
- * which is 3.1e-9. EXP_ROUND is 1.5 * 2^23: adding it rounds to an integer, which then stands in
- * the low bits. ln 2 is split in two so that n * EXP_LN2_HIGH is exact. */
+/* exp(x) for |x| below 87 within 1 ulp. x = n ln 2 + r, |r| <= ln 2 / 2, and e^r = 1 +
+ * r + r^2 q(r) where q is the minimax polynomial of degree 4, found by Remez's
+ * exchange for the relative error, which is 3.1e-9. EXP_ROUND is 1.5 * 2^23: adding it
+ * rounds to an integer, which then stands in the low bits. ln 2 is split in two so
+ * that n * EXP_LN2_HIGH is exact. */
 #define EXP_LOG2E    1.44269504f
 #define EXP_ROUND    12582912.0f
 #define EXP_LN2_HIGH 0.693359375f
@@ -18,7 +19,8 @@
 #define EXP_MIN      -87.0f
 #define EXP_MAX      88.0f
 
-/* Weights of sampling are integers, so that their sum has no order: 2^40 exp(..), truncated. */
+/* Weights of sampling are integers, so that their sum has no order: 2^40 exp(..),
+ * truncated. */
 #define MASS_ONE 0x1p40f
 
 #endif

@@ -1,5 +1,5 @@
-/* Matrix products: OpenBLAS on tiles for many rows, own dot products for few, because a BLAS packs
- * the whole weight matrix anew for every call. */
+/* Matrix products: OpenBLAS on tiles for many rows, own dot products for few, because
+ * a BLAS packs the whole weight matrix anew for every call. */
 #include "kernels/blas.h"
 #include "kernels/cpu.h"
 

@@ -1,5 +1,5 @@
-/* Matrix products through cuBLAS, which thinks in columns: y (rows, N) in rows is y^T in columns, so
- * y^T = w x^T, with w read transposed. */
+/* Matrix products through cuBLAS, which thinks in columns: y (rows, N) in rows is y^T
+ * in columns, so y^T = w x^T, with w read transposed. */
 #include "kernels/cuda.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Fork-join over tiles. A worker that finds nothing to do spins for some microseconds, because the
- * next kernel usually comes at once, and then sleeps. */
+/* Fork-join over tiles. A worker that finds nothing to do spins for some microseconds,
+ * because the next kernel usually comes at once, and then sleeps. */
 #include "kernels/pool.h"
 
 #include <errno.h>
@@ -19,8 +19,9 @@ struct worker {
 };
 
 struct cpu_pool {
-    /* Number of the job in the upper half, tiles that nobody has taken in the lower. A tile is taken
-     * by compare and swap, so that a late worker can never take one of a job it has not seen. */
+    /* Number of the job in the upper half, tiles that nobody has taken in the lower. A
+     * tile is taken by compare and swap, so that a late worker can never take one of a
+     * job it has not seen. */
     _Atomic uint64_t left;
     _Atomic(pool_fn *)
         fn; /* of the job; these three stay while one of its tiles is not done */

@@ -1,6 +1,7 @@
-/* Causal attention for segments of many rows (prefill), as FlashAttention does it (Dao et al., 2022):
- * a block goes over the keys of its queries one KV block at a time, with an online softmax. bf16 takes
- * the matrix instructions; fp32 stays in fp32 throughout. */
+/* Causal attention for segments of many rows (prefill), as FlashAttention does it (Dao
+ * et al., 2022): a block goes over the keys of its queries one KV block at a time,
+ * with an online softmax. bf16 takes the matrix instructions; fp32 stays in fp32
+ * throughout. */
 #include "kernels/cuda.h"
 
 #include <errno.h>
@@ -9,13 +10,14 @@
 #define KEYS  KERNEL_KV_BLOCK
 #define LOG2E 1.44269504f
 
-/* The queries of a block: rows first .. first + count - 1 of the batch, at positions pos .. */
+/* The queries of a block: rows first .. first + count - 1 of the batch, at positions
+ * pos .. */
 struct query_tile {
     int seg, first, count, pos;
 };
 
-/* Tile number blockIdx.x of segment blockIdx.z, the last one first because it takes longest. False if
- * the segment has no such tile, or belongs to the other kernel. */
+/* Tile number blockIdx.x of segment blockIdx.z, the last one first because it takes
+ * longest. False if the segment has no such tile, or belongs to the other kernel. */
 template <typename T>
 static __device__ bool find_tile(query_tile *t, const attn_args<T> &a, int tile_rows)
 {
@@ -50,8 +52,8 @@ static_assert(MMA_ROWS == KEYS, "load_tile loads queries and keys");
 
 typedef __nv_bfloat16 bf16;
 
-/* Copies rows of D elements, `stride` apart, into shared memory with row stride ld; zeros from row
- * `valid` and from column D up to the next multiple of 16. */
+/* Copies rows of D elements, `stride` apart, into shared memory with row stride ld;
+ * zeros from row `valid` and from column D up to the next multiple of 16. */
 static __device__ void load_tile(bf16 *dst, int ld, const bf16 *src, size_t stride,
                                  int valid, int D)
 {
@@ -66,7 +68,8 @@ static __device__ void load_tile(bf16 *dst, int ld, const bf16 *src, size_t stri
     }
 }
 
-/* Four 8 x 8 matrices from shared memory; lane i gives the address of row i % 8 of matrix i / 8. */
+/* Four 8 x 8 matrices from shared memory; lane i gives the address of row i % 8 of
+ * matrix i / 8. */
 static __device__ __forceinline__ void load_matrices(uint32_t *m, const bf16 *row)
 {
     uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
@@ -87,8 +90,8 @@ static __device__ __forceinline__ void load_transposed(uint32_t *m, const bf16 *
                  : "memory");
 }
 
-/* c (16, 8) += a (16, 16) b (16, 8). Lane i has rows i / 4 (c[0], c[1]) and i / 4 + 8 (c[2], c[3]),
- * columns i % 4 * 2 and the next one. */
+/* c (16, 8) += a (16, 16) b (16, 8). Lane i has rows i / 4 (c[0], c[1]) and i / 4 + 8
+ * (c[2], c[3]), columns i % 4 * 2 and the next one. */
 static __device__ __forceinline__ void multiply(float *c, const uint32_t *a, uint32_t b0,
                                                 uint32_t b1)
 {
@@ -108,9 +111,9 @@ static __device__ __forceinline__ uint32_t pack(float low, float high)
     return bits;
 }
 
-/* s (16, 64) = q k^T of a warp's 16 queries; q and k point at the warp's rows, ld apart. The matrices
- * of q: rows 0-7 and 8-15 of columns 0-7, then of columns 8-15. Those of k: columns 0-7 and 8-15 of
- * keys 0-7, then of keys 8-15. */
+/* s (16, 64) = q k^T of a warp's 16 queries; q and k point at the warp's rows, ld
+ * apart. The matrices of q: rows 0-7 and 8-15 of columns 0-7, then of columns 8-15.
+ * Those of k: columns 0-7 and 8-15 of keys 0-7, then of keys 8-15. */
 template <int MOST>
 static __device__ __forceinline__ void mma_scores(float (*s)[4], const bf16 *q,
                                                   const bf16 *k, int ld, int D)
@@ -137,8 +140,9 @@ static __device__ __forceinline__ void mma_scores(float (*s)[4], const bf16 *q,
     }
 }
 
-/* o (16, D) += p (16, 64) v (64, D). The scores in registers are already laid out as the left factor.
- * Matrices of v, transposed on the way: keys 0-7 and 8-15 of columns 0-7, then of columns 8-15. */
+/* o (16, D) += p (16, 64) v (64, D). The scores in registers are already laid out as
+ * the left factor. Matrices of v, transposed on the way: keys 0-7 and 8-15 of columns
+ * 0-7, then of columns 8-15. */
 template <int MOST>
 static __device__ __forceinline__ void mma_values(float (*o)[4], const float (*p)[4],
                                                   const bf16 *v, int ld, int D)
@@ -162,14 +166,14 @@ static __device__ __forceinline__ void mma_values(float (*o)[4], const float (*p
     }
 }
 
-/* Two rows of a lane: the largest score so far (times scale, in units of log 2) and the lane's share
- * of the sum. */
+/* Two rows of a lane: the largest score so far (times scale, in units of log 2) and
+ * the lane's share of the sum. */
 struct row_state {
     float max[2], sum[2];
 };
 
-/* Scores become exp(score - max); o is scaled to the new maximum. Keys start at t, and row i of the
- * lane sees those up to last[i]. */
+/* Scores become exp(score - max); o is scaled to the new maximum. Keys start at t, and
+ * row i of the lane sees those up to last[i]. */
 template <int MOST>
 static __device__ __forceinline__ void mma_soften(float (*s)[4], float (*o)[4],
                                                   row_state *row, float scale, int t,
@@ -236,9 +240,9 @@ static __device__ __forceinline__ void mma_store(const attn_args<bf16> &a,
     }
 }
 
-/* Block (tile, query head, segment); head_dim is at most MOST. Rows past the end of the tile do as
- * the last one does and are not stored. Keys past the last query are zeros, since what lies in the
- * cache there may be anything. */
+/* Block (tile, query head, segment); head_dim is at most MOST. Rows past the end of
+ * the tile do as the last one does and are not stored. Keys past the last query are
+ * zeros, since what lies in the cache there may be anything. */
 template <int MOST>
 static __global__ void __launch_bounds__(MMA_THREADS) prefill_mma(attn_args<bf16> a)
 {
@@ -312,7 +316,8 @@ static __device__ __forceinline__ void f32_scores(float *s, const float *q,
     }
 }
 
-/* Scores become exp(score - max) and go to p (KEYS); returns by how much the old sums shrink. */
+/* Scores become exp(score - max) and go to p (KEYS); returns by how much the old sums
+ * shrink. */
 static __device__ __forceinline__ float
 f32_soften(float *s, float *p, float *max, float *sum, float scale, int t, int last)
 {

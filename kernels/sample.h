@@ -1,10 +1,11 @@
-/* What the twins of sampling must agree on to the bit. Who includes this defines SAMPLE_FN, how a
- * function is declared (static inline, on the device or not).
+/* What the twins of sampling must agree on to the bit. Who includes this defines
+ * SAMPLE_FN, how a function is declared (static inline, on the device or not).
  *
- * Order of the candidates: logit from high to low, equal logits from low id to high. Every filter keeps
- * a prefix of that order, which is one struct sample_cut. Weights are integers (MASS_ONE), so sums
- * do not depend on the order of adding. The draw walks the candidates that are left by id: the first
- * whose cumulated weight is above floor(random * total / 2^64) wins. */
+ * Order of the candidates: logit from high to low, equal logits from low id to high.
+ * Every filter keeps a prefix of that order, which is one struct sample_cut. Weights
+ * are integers (MASS_ONE), so sums do not depend on the order of adding. The draw
+ * walks the candidates that are left by id: the first whose cumulated weight is above
+ * floor(random * total / 2^64) wins. */
 #ifndef PENSTOCK_SAMPLE_H
 #define PENSTOCK_SAMPLE_H
 
@@ -32,8 +33,9 @@ SAMPLE_FN float sample_penalise(float x, float penalty)
     return x > 0.0f ? x / penalty : x * penalty;
 }
 
-/* 64 random bits: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2,
- * 3; 2011) with the seed as key and (stream, pos, 0, 0) as counter; the first two words. */
+/* 64 random bits: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers:
+ * as easy as 1, 2, 3; 2011) with the seed as key and (stream, pos, 0, 0) as counter;
+ * the first two words. */
 SAMPLE_FN uint64_t sample_random(uint64_t seed, uint32_t stream, uint32_t pos)
 {
     uint32_t c[4] = {stream, pos, 0, 0};

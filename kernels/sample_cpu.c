@@ -63,9 +63,9 @@ static int64_t weight_of(const struct candidates *c, int i, bool by_mass)
     return by_mass ? c->mass[i] : 1;
 }
 
-/* The shortest prefix of the candidates left that has `want` in count or in mass. The key is found
- * eight bits at a time from the top; the bin of the old cut's key may hold more ties than are left,
- * which does no harm as it is the last. */
+/* The shortest prefix of the candidates left that has `want` in count or in mass. The
+ * key is found eight bits at a time from the top; the bin of the old cut's key may
+ * hold more ties than are left, which does no harm as it is the last. */
 static void cut_at(struct candidates *c, int64_t want, bool by_mass)
 {
     uint32_t prefix = 0, mask = 0;
@@ -92,8 +92,8 @@ static void cut_at(struct candidates *c, int64_t want, bool by_mass)
     c->cut = (struct sample_cut){prefix, (want - above + one - 1) / one};
 }
 
-/* Calls for the candidates left, by id: adds their masses until the sum is above `stop`; returns that
- * id, or -1 with the whole sum in *total. */
+/* Calls for the candidates left, by id: adds their masses until the sum is above
+ * `stop`; returns that id, or -1 with the whole sum in *total. */
 static int32_t walk(const struct candidates *c, int64_t stop, int64_t *total)
 {
     int64_t ties = c->cut.ties;

@@ -1,5 +1,5 @@
-/* Draws a token from logits: repeat penalty, top-k, top-p, min-p, temperature. The same integers as
- * sample_cpu.c, so the same token for the same logits. */
+/* Draws a token from logits: repeat penalty, top-k, top-p, min-p, temperature. The
+ * same integers as sample_cpu.c, so the same token for the same logits. */
 #include "kernels/cuda.h"
 #include "kernels/exp.h"
 
@@ -58,7 +58,8 @@ static __device__ __forceinline__ float float_of(uint32_t key)
     return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-/* Every token among the recent ones is penalised once. Thread i looks i + 1 tokens back. */
+/* Every token among the recent ones is penalised once. Thread i looks i + 1 tokens
+ * back. */
 static __device__ void penalise(const sample_args &a, float *x,
                                 const kernel_sample_row &row)
 {
@@ -110,8 +111,8 @@ static __device__ __forceinline__ int64_t weight_of(const candidates &c, float x
     return by_mass ? mass_of(x, c.max, 1.0f) : 1;
 }
 
-/* The highest bin at which the sum from the top reaches `want`, and what lies above it. By warp 0:
- * lane i sums bins 255 - 8 i and the seven below. */
+/* The highest bin at which the sum from the top reaches `want`, and what lies above
+ * it. By warp 0: lane i sums bins 255 - 8 i and the seven below. */
 static __device__ void find_bin(const unsigned long long *bin, int64_t want, int *found,
                                 int64_t *found_above)
 {
@@ -135,8 +136,9 @@ static __device__ void find_bin(const unsigned long long *bin, int64_t want, int
     }
 }
 
-/* Cuts to the shortest prefix of the candidates left that has `want` in count or in mass, eight bits
- * of the key at a time. Integer sums have no order, so atomics do no harm. */
+/* Cuts to the shortest prefix of the candidates left that has `want` in count or in
+ * mass, eight bits of the key at a time. Integer sums have no order, so atomics do no
+ * harm. */
 static __device__ void cut_at(candidates *c, int64_t want, bool by_mass)
 {
     __shared__ unsigned long long bin[BINS];
@@ -201,8 +203,8 @@ static __device__ void count_ties(const candidates &c, int *before)
     __syncthreads();
 }
 
-/* The mass of id i if it is among the candidates left, else 0. i may be past the end. All lanes of a
- * warp call it with ids in a row; *ties counts the ties before. */
+/* The mass of id i if it is among the candidates left, else 0. i may be past the end.
+ * All lanes of a warp call it with ids in a row; *ties counts the ties before. */
 static __device__ __forceinline__ int64_t mass_left(const candidates &c, int i, int end,
                                                     float scale, int64_t *ties)
 {
@@ -236,7 +238,8 @@ static __device__ int64_t sum_masses(const candidates &c, const int *before, flo
     return total;
 }
 
-/* The first id whose cumulated mass is above `stop`, put into *token by the warp that has it. */
+/* The first id whose cumulated mass is above `stop`, put into *token by the warp that
+ * has it. */
 static __device__ void walk(const candidates &c, const int *before, float scale,
                             const int64_t *share, int64_t stop, int32_t *token)
 {

@@ -5,7 +5,8 @@
 
 static uint64_t rng = 5;
 
-/* A batch with its data. Keys of the prefix are random; those of the rows come from qkv. */
+/* A batch with its data. Keys of the prefix are random; those of the rows come from
+ * qkv. */
 struct fixture {
     struct test_batch batch;
     struct kernel_attn attn;
@@ -169,7 +170,8 @@ static void test_mixed(void **state)
     }
 }
 
-/* Decode rows of one batch, each computed again as a batch of its own: equal to the bit. */
+/* Decode rows of one batch, each computed again as a batch of its own: equal to the
+ * bit. */
 static void test_row_alone(void **state)
 {
     const struct test_segment seg[] = {{100, 1}, {0, 1},  {513, 1},

@@ -1,4 +1,5 @@
-/* The CPU kernels against plain loops in double precision: everything but attention and sampling. */
+/* The CPU kernels against plain loops in double precision: everything but attention
+ * and sampling. */
 #include <errno.h>
 
 #include "tests/kernels.h"

@@ -1,5 +1,5 @@
-/* Sampling on the CPU: every filter against a sorted reference in double precision, and the draws
- * against the distribution. */
+/* Sampling on the CPU: every filter against a sorted reference in double precision,
+ * and the draws against the distribution. */
 #include <errno.h>
 
 #include "tests/kernels.h"
@@ -109,7 +109,8 @@ static double chi_square_bound(int n)
     return n * pow(1 - a + 3.09 * sqrt(a), 3);
 }
 
-/* Many draws: none has probability 0, and the counts fit. Rare tokens are put together. */
+/* Many draws: none has probability 0, and the counts fit. Rare tokens are put
+ * together. */
 static void check_distribution(const char *what, const float *x, int V,
                                const struct kernel_sampling *p, int draws)
 {

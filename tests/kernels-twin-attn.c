@@ -1,4 +1,5 @@
-/* The KV cache and attention: CUDA against the CPU. What no row may see is filled with NaN. */
+/* The KV cache and attention: CUDA against the CPU. What no row may see is filled with
+ * NaN. */
 #include "tests/kernels-twin.h"
 
 static uint64_t rng = 31;

@@ -1,4 +1,5 @@
-/* Sampling and log-probabilities: CUDA against the CPU. Equal logits must give equal tokens. */
+/* Sampling and log-probabilities: CUDA against the CPU. Equal logits must give equal
+ * tokens. */
 #include <errno.h>
 
 #include "tests/kernels-twin.h"

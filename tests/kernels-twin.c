@@ -1,5 +1,6 @@
-/* The same inputs through the CPU and the CUDA kernels. Inputs are numbers of the GPU's type, so that
- * only the GPU's own rounding differs. Skipped where there is no GPU. */
+/* The same inputs through the CPU and the CUDA kernels. Inputs are numbers of the
+ * GPU's type, so that only the GPU's own rounding differs. Skipped where there is no
+ * GPU. */
 #include <errno.h>
 
 #include "tests/kernels-twin.h"

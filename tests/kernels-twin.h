@@ -1,4 +1,5 @@
-/* What the twin tests share: a CPU and a CUDA context of each type, and ways to compare. */
+/* What the twin tests share: a CPU and a CUDA context of each type, and ways to
+ * compare. */
 #ifndef PENSTOCK_TESTS_TWIN_H
 #define PENSTOCK_TESTS_TWIN_H
 

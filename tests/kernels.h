@@ -1,5 +1,5 @@
-/* What the tests of kernels share: random numbers, errors, and micro-batches of several sequences
- * whose KV blocks lie in a shuffled order. */
+/* What the tests of kernels share: random numbers, errors, and micro-batches of
+ * several sequences whose KV blocks lie in a shuffled order. */
 #ifndef PENSTOCK_TESTS_KERNELS_H
 #define PENSTOCK_TESTS_KERNELS_H
 
