@@ -66,8 +66,8 @@ void log_set_level(enum log_level level)
     atomic_store(&log_level_now, (int)level);
 }
 
-/* The line goes out by one write(2), so that lines of several threads never mix. What it quotes
- * from files and flags cannot end it early or steer a terminal. */
+/* The line goes out by one write(2), so that lines of several threads never mix. What
+ * it quotes from files and flags cannot end it early or steer a terminal. */
 void log_line(enum log_level level, const char *format, ...)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
@@ -95,6 +95,12 @@ void log_line(enum log_level level, const char *format, ...)
     line[used++] = '\n';
     if (write(STDERR_FILENO, line, used) < 0)
         return; /* There is nowhere left to say it. */
+}
+
+int log_no_memory(const char *what)
+{
+    log_error("out of memory: no room for %s", what);
+    return -ENOMEM;
 }
 
 double time_now(void)

@@ -12,7 +12,8 @@ extern "C" {
 
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
 
-/* NAME, elements per block, bytes per block. Quantised types are storage of files only. */
+/* NAME, elements per block, bytes per block. Quantised types are storage of files
+ * only. */
 #define DTYPE_LIST(X)                                                                    \
     X(F32, 1, 4)                                                                         \
     X(F16, 1, 2)                                                                         \
@@ -51,6 +52,9 @@ enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 void log_set_level(enum log_level level);
 void log_line(enum log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* One line that says what there was no memory for. Returns -ENOMEM. */
+int log_no_memory(const char *what);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)

@@ -39,7 +39,7 @@ static int take_slab(void *arg)
     else
         slab = malloc(bytes);
     if (!err && !slab)
-        err = -ENOMEM;
+        err = log_no_memory("micro-batches: lower --ubatch");
     if (!err)
         memset(slab, 0, bytes);
     b->slab = slab;
@@ -54,12 +54,12 @@ static int init_set(struct batcher *b, struct batch_set *set)
     set->list = calloc(b->cap, sizeof(*set->list));
     set->sequence_of = calloc(b->cap, sizeof(*set->sequence_of));
     if (!set->batches || !set->list || !set->sequence_of)
-        return -ENOMEM;
+        return log_no_memory("micro-batches");
     for (int i = 0; i < b->cap; i++) {
         set->list[i] = &set->batches[i];
         set->sequence_of[i] = calloc(names, sizeof(**set->sequence_of));
         if (!set->sequence_of[i])
-            return -ENOMEM;
+            return log_no_memory("micro-batches");
     }
     return 0;
 }
@@ -266,7 +266,7 @@ int batcher_prefill(struct batcher *b, struct batch_set *set)
 
     set->n = 0;
     if (!cut)
-        return -ENOMEM;
+        return log_no_memory("micro-batches");
     while (set->n < BATCHER_WINDOW &&
            cut_piece(b, cut, &segs, &rows, &samples, &table_ld)) {
         struct batch *t = begin_batch(b, set, rows, segs, samples, table_ld);

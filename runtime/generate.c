@@ -148,7 +148,7 @@ static int report(struct generation *g, struct penstock_report *r, size_t total)
 
     r->sequences = calloc(s->n_sequences ? s->n_sequences : 1, sizeof(*r->sequences));
     if (err || !r->sequences)
-        return err ? err : -ENOMEM;
+        return err ? err : log_no_memory("the report");
     r->n_sequences = s->n_sequences;
     for (int i = 0; i < s->n_sequences; i++) {
         struct sequence *q = &s->sequences[i];

@@ -80,7 +80,8 @@ int penstock_score(struct penstock_score_report *report,
         return err;
     report->logprob = calloc(work->n_sequences ? work->n_sequences : 1, sizeof(double));
     report->n_sequences = work->n_sequences;
-    err = report->logprob ? batcher_init(&b, &s, NULL, work->logits) : -ENOMEM;
+    err = report->logprob ? batcher_init(&b, &s, NULL, work->logits)
+                          : log_no_memory("the report");
     if (!err)
         err = run(&s, &b, report);
     if (!err)

@@ -63,10 +63,8 @@ static int parse_words(struct session *s, const struct penstock_options *o)
 {
     const char *order = o->order ? o->order : "strict";
     s->link = LINK_AUTO;
-    if (o->link && link_kind_parse(&s->link, o->link)) {
-        log_error("--link %s: expected auto, nccl, copy or host", o->link);
+    if (o->link && link_kind_parse(&s->link, o->link))
         return -EINVAL;
-    }
     if (strcmp(order, "strict") && strcmp(order, "prio")) {
         log_error("--order %s: expected strict or prio", order);
         return -EINVAL;
@@ -131,7 +129,7 @@ static int make_sequences(struct session *s, const struct session_work *w)
     size_t blocks = 0;
     s->sequences = calloc(w->n_prompts ? w->n_prompts : 1, sizeof(*s->sequences));
     if (!s->sequences)
-        return -ENOMEM;
+        return log_no_memory("the sequences");
     s->n_sequences = w->n_prompts;
     for (int i = 0; i < w->n_prompts; i++) {
         struct sequence *q = &s->sequences[i];
@@ -147,7 +145,7 @@ static int make_sequences(struct session *s, const struct session_work *w)
         q->block_first = (int)blocks;
         q->tokens = calloc(q->max_new ? q->max_new : 1, sizeof(*q->tokens));
         if (!q->tokens)
-            return -ENOMEM;
+            return log_no_memory("the new tokens: lower -n or -c");
         size_t n = blocks_of(q->n_prompt + q->max_new);
         s->limits.table_ld = (int)n > s->limits.table_ld ? (int)n : s->limits.table_ld;
         blocks += n;
@@ -251,7 +249,7 @@ static int place_stages(struct session *s, const struct penstock_options *o,
     s->ranges = calloc(s->n_stages, sizeof(*s->ranges));
     s->stage_lane = calloc(s->n_stages, sizeof(*s->stage_lane));
     if (!speed || !s->ranges || !s->stage_lane)
-        err = -ENOMEM;
+        err = log_no_memory("the stages");
     for (int i = 0; i < s->n_stages && !err; i++) {
         const struct lane *lane;
         s->stage_lane[i] = (int)((long)i * s->lanes.n / s->n_stages);
@@ -366,7 +364,7 @@ int session_report(const struct session *s, struct penstock_report *r)
 
     r->stages = calloc(s->n_stages, sizeof(*r->stages));
     if (!r->stages)
-        return -ENOMEM;
+        return log_no_memory("the report");
     r->n_stages = s->n_stages;
     r->micro_batches = s->groups;
     snprintf(r->link, sizeof(r->link), "%s", link_name(e));

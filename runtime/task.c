@@ -20,7 +20,7 @@ int task_data_create(struct task_data **out)
 {
     struct task_data *d = malloc(sizeof(*d));
     if (!d)
-        return -ENOMEM;
+        return log_no_memory("a task's data");
     starpu_void_data_register(&d->handle);
     *out = d;
     return 0;
@@ -197,7 +197,7 @@ int task_submit(struct task *t, const struct task_use *uses, int n)
     if (!s || set_uses(s, uses, n)) {
         if (s)
             starpu_task_destroy(s);
-        return -ENOMEM;
+        return log_no_memory("a task");
     }
     s->cl_arg = t;
     s->name = t->name;
@@ -258,7 +258,7 @@ int task_call_all(const int *workers, int n, int (*fn)(void *arg), void *args,
     struct call *calls = calloc(n, sizeof(*calls));
     int err = 0;
     if (!calls)
-        return -ENOMEM;
+        return log_no_memory("tasks");
     for (int i = 0; i < n; i++) {
         calls[i] = (struct call){
             .task = {.run = call_run,

@@ -22,7 +22,7 @@ int penstock_text_open(struct penstock_text **out, const char *model)
 {
     struct penstock_text *t = calloc(1, sizeof(*t));
     if (!t)
-        return -ENOMEM;
+        return log_no_memory("a text");
     int err = model ? model_open(&t->model, model) : 0;
     if (!err && model)
         err = tokenizer_open(&t->tokenizer, t->model);
@@ -92,7 +92,7 @@ int penstock_stream_open(struct penstock_stream **out, const struct penstock_tex
 {
     struct penstock_stream *s = calloc(1, sizeof(*s));
     if (!s)
-        return -ENOMEM;
+        return log_no_memory("a text");
     int err = need_tokenizer(t);
     if (!err)
         err = tokenizer_stream_create(&s->stream, t->tokenizer);

@@ -76,7 +76,7 @@ int partition_by_cost(struct stage_range *ranges, int stages, size_t layers, dou
         return err;
     struct cut *best = calloc((size_t)(stages + 1) * (layers + 1), sizeof(*best));
     if (!best)
-        return -ENOMEM;
+        return log_no_memory("a partition");
     double slowest = fill_cuts(best, stages, layers, cost, speed, INFINITY);
     fill_cuts(best, stages, layers, cost, speed, slowest * same);
     size_t end = layers;
@@ -114,7 +114,7 @@ int partition_by_ratio(struct stage_range *ranges, int stages, size_t layers,
     int err = refuse_stages(stages, layers);
     double *ratio = calloc(stages > 0 ? stages : 1, sizeof(*ratio)), sum = 0, so_far = 0;
     if (!ratio)
-        return -ENOMEM;
+        return log_no_memory("a partition");
     if (!err)
         err = parse_list(ratio, stages, split, "--split", false);
     for (int i = 0; i < stages; i++)
@@ -138,7 +138,7 @@ int partition_exact(struct stage_range *ranges, int stages, size_t layers,
     int err = refuse_stages(stages, layers);
     double *count = calloc(stages > 0 ? stages : 1, sizeof(*count)), sum = 0;
     if (!count)
-        return -ENOMEM;
+        return log_no_memory("a partition");
     if (!err)
         err = parse_list(count, stages, list, "--layers", true);
     for (int i = 0; i < stages && !err; i++) {
