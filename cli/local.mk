@@ -2,6 +2,10 @@
 penstock_SOURCES += \
 	%D%/main.c \
 	%D%/cmd.h \
+	%D%/error.c \
+	%D%/error.h \
+	%D%/files.c \
+	%D%/files.h \
 	%D%/options.c \
 	%D%/options.h \
 	%D%/progress.c \

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "cli/cmd.h"
+#include "cli/error.h"
+#include "cli/files.h"
 #include "runtime/penstock.h"
 
 static const struct command {
@@ -31,17 +33,18 @@ int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : NULL;
 
+    keep_streams();
     if (!name) {
         usage(stderr);
         return 1;
     }
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         usage(stdout);
-        return 0;
+        return close_stdout() != 0;
     }
     if (!strcmp(name, "--version")) {
         printf("penstock %s\n", penstock_version());
-        return 0;
+        return close_stdout() != 0;
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (!strcmp(name, commands[i].name)) {
@@ -50,6 +53,6 @@ int main(int argc, char **argv)
             argv[1] = title;
             return commands[i].run(argc - 1, argv + 1);
         }
-    fprintf(stderr, "penstock: error: no command %s: see penstock --help\n", name);
+    cli_error("no command %s: see penstock --help", name);
     return 1;
 }

@@ -1,11 +1,10 @@
-/* Flags, numbers and files of the command line. */
+/* Flags and numbers of the command line. */
 #include "cli/options.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const char lane_flags_help[] =
     "  -m, --model PATH      Hugging Face folder or GGUF file\n"
@@ -29,8 +28,7 @@ const char lane_flags_help[] =
 
 static int bad(const char *flag, const char *value, const char *expected)
 {
-    fprintf(stderr, "penstock: error: %s %s: expected %s\n", flag, value, expected);
-    return -EINVAL;
+    return cli_error("%s %s: expected %s", flag, value, expected);
 }
 
 int parse_int(long *out, const char *flag, const char *value, long low, long high)
@@ -77,7 +75,7 @@ static int lane_number(struct penstock_options *o, int flag, const char *value)
 bool has_model(const struct penstock_options *o)
 {
     if (!o->model == !o->shape)
-        fprintf(stderr, "penstock: error: give one of -m MODEL and --shape NAME\n");
+        cli_error("give one of -m MODEL and --shape NAME");
     return !o->model != !o->shape;
 }
 
@@ -120,84 +118,27 @@ int lane_flag(struct penstock_options *o, int flag, const char *value)
     }
 }
 
-static int file_error(const char *path, int err)
+int next_flag(int argc, char **argv, const char *letters, const struct option *flags)
 {
-    fprintf(stderr, "penstock: error: %s: %s\n", path, strerror(err));
-    return -err;
+    opterr = 0;
+    int flag = getopt_long(argc, argv, letters, flags, NULL);
+    const char *word = argv[optind - 1];
+    bool spelt = !strncmp(word, "--", 2);
+
+    if (flag == ':')
+        cli_error("%s needs a value", word);
+    else if (flag == '?' && !spelt)
+        cli_error("no flag -%c: see %s --help", optopt, argv[0]);
+    else if (flag == '?' && optopt)
+        cli_error("%s: this flag takes no value", word);
+    else if (flag == '?')
+        cli_error("no flag %s: see %s --help", word, argv[0]);
+    return flag == ':' ? '?' : flag;
 }
 
-int read_file(char **text, size_t *len, const char *path)
+int no_arguments(int argc, char **argv)
 {
-    FILE *f = strcmp(path, "-") ? fopen(path, "rb") : stdin;
-    size_t cap = 1 << 16, n = 0;
-    char *buffer = malloc(cap + 1);
-    int err = 0;
-
-    if (!f || !buffer) {
-        err = f ? ENOMEM : errno;
-        free(buffer);
-        return file_error(path, err);
-    }
-    errno = 0;
-    for (size_t got; (got = fread(buffer + n, 1, cap - n, f)) > 0;) {
-        n += got;
-        if (n < cap)
-            continue;
-        char *more = realloc(buffer, 2 * cap + 1);
-        if (!more) {
-            err = ENOMEM;
-            break;
-        }
-        buffer = more;
-        cap *= 2;
-    }
-    if (!err && ferror(f))
-        err = errno ? errno : EIO;
-    if (f != stdin)
-        fclose(f);
-    if (err) {
-        free(buffer);
-        return file_error(path, err);
-    }
-    buffer[n] = '\0';
-    *text = buffer;
-    *len = n;
-    return 0;
-}
-
-int write_file(const char *path, int (*write)(FILE *f, void *arg), void *arg)
-{
-    size_t size = strlen(path) + 32;
-    char *temporary = malloc(size);
-    int err = 0;
-    if (!temporary)
-        return -ENOMEM;
-    snprintf(temporary, size, "%s.%ld.tmp", path, (long)getpid());
-    FILE *f = fopen(temporary, "wb");
-    if (!f) {
-        err = file_error(path, errno);
-        free(temporary);
-        return err;
-    }
-    errno = 0;
-    if (write(f, arg) || fflush(f) || fsync(fileno(f)))
-        err = errno ? errno : EIO;
-    if (fclose(f) && !err)
-        err = errno;
-    if (!err && rename(temporary, path))
-        err = errno;
-    if (err) {
-        unlink(temporary);
-        file_error(path, err);
-    }
-    free(temporary);
-    return -err;
-}
-
-int close_stdout(void)
-{
-    if (!fflush(stdout) && !ferror(stdout))
-        return 0;
-    fprintf(stderr, "penstock: error: standard output: %s\n", strerror(errno));
-    return -EIO;
+    return optind < argc
+               ? cli_error("unexpected argument %s: see %s --help", argv[optind], argv[0])
+               : 0;
 }

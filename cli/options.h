@@ -1,9 +1,11 @@
-/* What sub-commands share on the command line: flags that say where a model runs, numbers, files. */
+/* What sub-commands share on the command line: flags that say where a model runs, numbers. */
 #ifndef PENSTOCK_OPTIONS_H
 #define PENSTOCK_OPTIONS_H
 
 #include <getopt.h>
 
+#include "cli/error.h"
+#include "cli/files.h"
 #include "runtime/penstock.h"
 
 /* Values of flags that have no letter. Sub-commands begin their own at OPT_OWN. */
@@ -20,7 +22,7 @@ enum {
     OPT_OWN
 };
 
-/* The rows of these flags in a table for getopt_long; their letters are "m:c:vh". */
+/* The rows of these flags in a table for getopt_long; their letters are ":m:c:vh". */
 #define LANE_FLAGS                                                                       \
     {"model", required_argument, NULL, 'm'}, {"ctx-size", required_argument, NULL, 'c'}, \
         {"devices", required_argument, NULL, OPT_DEVICES},                               \
@@ -51,13 +53,10 @@ int lane_flag(struct penstock_options *o, int flag, const char *value);
 int parse_int(long *out, const char *flag, const char *value, long low, long high);
 int parse_real(double *out, const char *flag, const char *value, double low, double high);
 
-/* A whole file, terminated; "-" is standard input. *text (*len) is freed by the caller. -errno after a line. */
-int read_file(char **text, size_t *len, const char *path);
+/* getopt_long, whose letters begin with ':'; what it does not accept gives a line and '?'. */
+int next_flag(int argc, char **argv, const char *letters, const struct option *flags);
 
-/* Writes to a temporary name beside path, syncs and renames: path is whole or untouched. -errno after a line. */
-int write_file(const char *path, int (*write)(FILE *f, void *arg), void *arg);
-
-/* Flushes stdout; non-zero after a line if what was printed could not be written. */
-int close_stdout(void);
+/* 0 if flags were all there was; else a line, -EINVAL. */
+int no_arguments(int argc, char **argv);
 
 #endif

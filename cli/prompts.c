@@ -23,7 +23,7 @@ int prompts_add(struct prompt_list *p, int32_t *ids, size_t n)
         struct penstock_prompt *more = realloc(p->items, cap * sizeof(*more));
         if (!more) {
             free(ids);
-            return -ENOMEM;
+            return cli_no_memory("the prompts");
         }
         p->items = more;
         p->cap = cap;
@@ -56,15 +56,13 @@ static int add_json_ids(struct prompt_list *p, const json_t *list, const char *w
     size_t n = json_array_size(list);
     int32_t *ids = calloc(n ? n : 1, sizeof(*ids));
     if (!ids)
-        return -ENOMEM;
+        return cli_no_memory("the prompts");
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
         json_int_t id = json_integer_value(v);
         if (!json_is_integer(v) || id < 0 || id > INT32_MAX) {
-            fprintf(stderr, "penstock: error: %s: item %zu is not a token id\n", where,
-                    i);
             free(ids);
-            return -EINVAL;
+            return cli_error("%s: item %zu is not a token id", where, i);
         }
         ids[i] = (int32_t)id;
     }
@@ -77,19 +75,17 @@ static int add_line(struct prompt_list *p, struct penstock_text *t, const char *
     json_error_t why;
     json_t *o = json_loadb(line, len, JSON_REJECT_DUPLICATES, &why);
     const json_t *prompt = json_object_get(o, "prompt"), *ids = json_object_get(o, "ids");
-    int err = -EINVAL;
+    int err;
 
     if (!o)
-        fprintf(stderr, "penstock: error: %s: %s\n", where, why.text);
+        err = cli_error("%s: %s", where, why.text);
     else if (json_is_string(prompt) && !ids)
         err = prompts_add_text(p, t, json_string_value(prompt),
                                json_string_length(prompt), chat);
     else if (json_is_array(ids) && !prompt)
         err = add_json_ids(p, ids, where);
     else
-        fprintf(stderr,
-                "penstock: error: %s: expected {\"prompt\": TEXT} or {\"ids\": [...]}\n",
-                where);
+        err = cli_error("%s: expected {\"prompt\": TEXT} or {\"ids\": [...]}", where);
     json_decref(o);
     return err;
 }
@@ -111,11 +107,7 @@ int prompts_add_jsonl(struct prompt_list *p, struct penstock_text *t, const char
         line = end + 1;
     }
     free(text);
-    if (!err && !p->n) {
-        fprintf(stderr, "penstock: error: %s has no prompts\n", path);
-        err = -EINVAL;
-    }
-    return err;
+    return err || p->n ? err : cli_error("%s has no prompts", path);
 }
 
 static int add_lists(struct prompt_list *p, const json_t *all, const char *path)
@@ -125,13 +117,10 @@ static int add_lists(struct prompt_list *p, const json_t *all, const char *path)
         return add_json_ids(p, all, path);
     for (size_t i = 0; !err && i < json_array_size(all); i++) {
         const json_t *list = json_array_get(all, i);
-        if (json_is_array(list)) {
+        if (json_is_array(list))
             err = add_json_ids(p, list, path);
-        } else {
-            fprintf(stderr, "penstock: error: %s: item %zu is not a list of token ids\n",
-                    path, i);
-            err = -EINVAL;
-        }
+        else
+            err = cli_error("%s: item %zu is not a list of token ids", path, i);
     }
     return err;
 }
@@ -146,13 +135,11 @@ int prompts_add_ids(struct prompt_list *p, const char *path)
         return err;
     json_t *all = json_loadb(text, len, 0, &why);
     free(text);
-    if (json_array_size(all)) {
+    if (json_array_size(all))
         err = add_lists(p, all, path);
-    } else {
-        fprintf(stderr, "penstock: error: %s: %s\n", path,
-                all ? "expected a JSON list of lists of token ids" : why.text);
-        err = -EINVAL;
-    }
+    else
+        err = cli_error("%s: %s", path,
+                        all ? "expected a JSON list of lists of token ids" : why.text);
     json_decref(all);
     return err;
 }

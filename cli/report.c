@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/options.h"
+#include "cli/error.h"
+#include "cli/files.h"
 
 static double mib(size_t bytes)
 {
@@ -113,7 +114,7 @@ int report_write_json(const char *path, const struct penstock_report *r,
                   json_phase(&r->prefill), "decode", json_phase(&r->decode), "ttft_s",
                   r->ttft_s, "bubble", r->bubble, "sequences", json_sequences(r, t));
     if (!o)
-        return -ENOMEM;
+        return cli_no_memory("the report");
     int err = write_file(path, dump, o);
     json_decref(o);
     return err;

@@ -72,6 +72,8 @@ struct run {
     struct progress progress;
     struct out *outs; /* (n) what is printed of every sequence */
     int current;      /* sequence that streams to stdout now */
+    bool begun;       /* its first text is printed */
+    int printing;     /* -errno: what went wrong while text was printed */
 };
 
 /* What a sequence has produced that is not printed yet. */
@@ -155,7 +157,7 @@ static int own_flag(struct run *r, int flag, const char *value)
 static int parse(struct run *r, int argc, char **argv)
 {
     int flag, err = 0;
-    while (!err && (flag = getopt_long(argc, argv, "m:c:vhp:f:n:", flags, NULL)) >= 0) {
+    while (!err && (flag = next_flag(argc, argv, ":m:c:vhp:f:n:", flags)) >= 0) {
         if (flag == 'h')
             return 1;
         if (flag == '?')
@@ -167,15 +169,9 @@ static int parse(struct run *r, int argc, char **argv)
     if (err)
         return err;
     int sources = !!r->prompt + !!r->file + !!r->prompts;
-    if (optind < argc)
-        fprintf(stderr, "penstock: error: unexpected argument %s\n", argv[optind]);
-    else if (!has_model(&r->options))
-        ;
-    else if (sources != 1)
-        fprintf(stderr, "penstock: error: give one of -p, -f and --prompts\n");
-    else
-        return 0;
-    return -EINVAL;
+    if (no_arguments(argc, argv) || !has_model(&r->options))
+        return -EINVAL;
+    return sources == 1 ? 0 : cli_error("give one of -p, -f and --prompts");
 }
 
 static int collect_prompts(struct run *r)
@@ -199,7 +195,7 @@ static int open_outs(struct run *r)
     int err = 0;
     r->outs = calloc(r->list.n, sizeof(*r->outs));
     if (!r->outs)
-        return -ENOMEM;
+        return cli_no_memory("the output");
     for (int i = 0; i < r->list.n && !err && penstock_text_known(r->text); i++)
         err = penstock_stream_open(&r->outs[i].stream, r->text);
     return err;
@@ -216,11 +212,13 @@ static void close_outs(struct run *r)
 
 static int hold(struct out *o, const char *text, size_t len)
 {
+    if (!len)
+        return 0;
     if (o->n + len > o->cap) {
         size_t cap = 2 * (o->n + len) + 64;
         char *more = realloc(o->held, cap);
         if (!more)
-            return -ENOMEM;
+            return cli_no_memory("the output");
         o->held = more;
         o->cap = cap;
     }
@@ -233,17 +231,19 @@ static int hold(struct out *o, const char *text, size_t len)
 static void print_held(struct run *r)
 {
     progress_clear(&r->progress);
-    while (r->current < r->list.n) {
+    for (; r->current < r->list.n; r->current++, r->begun = false) {
         struct out *o = &r->outs[r->current];
+        if (!r->begun && r->list.n > 1)
+            printf(r->current ? "\n--- %d ---\n" : "--- %d ---\n", r->current);
+        r->begun = true;
         fwrite(o->held, 1, o->n, stdout);
         o->n = 0;
         if (!o->ended)
             break;
         putchar('\n');
-        if (++r->current < r->list.n)
-            printf("\n--- %d ---\n", r->current);
     }
-    fflush(stdout);
+    if (!r->printing)
+        r->printing = close_stdout();
 }
 
 static int on_token(void *user, int sequence, int32_t token)
@@ -262,9 +262,11 @@ static int on_token(void *user, int sequence, int32_t token)
     o->tokens++;
     if (!err)
         err = hold(o, text, len);
-    if (!err && sequence == r->current)
+    if (err)
+        r->printing = err;
+    else if (sequence == r->current)
         print_held(r);
-    return err || ferror(stdout);
+    return r->printing;
 }
 
 static void on_end(void *user, int sequence)
@@ -273,8 +275,12 @@ static void on_end(void *user, int sequence)
     struct out *o = &r->outs[sequence];
     const char *text;
     size_t len;
-    if (o->stream && !penstock_stream_flush(o->stream, &text, &len))
-        hold(o, text, len);
+    if (r->printing)
+        return;
+    if (o->stream)
+        r->printing = penstock_stream_flush(o->stream, &text, &len);
+    if (o->stream && !r->printing)
+        r->printing = hold(o, text, len);
     o->ended = true;
     if (sequence == r->current)
         print_held(r);
@@ -283,7 +289,9 @@ static void on_end(void *user, int sequence)
 static int generate(struct run *r)
 {
     struct penstock_report report;
-    int err = penstock_text_open(&r->text, r->options.model);
+    int err = check_output(r->json);
+    if (!err)
+        err = penstock_text_open(&r->text, r->options.model);
     if (!err)
         err = collect_prompts(r);
     if (!err)
@@ -295,20 +303,22 @@ static int generate(struct run *r)
     r->work.on_token = on_token;
     r->work.on_end = on_end;
     r->work.user = r;
-    if (r->list.n > 1)
-        printf("--- 0 ---\n");
     err = penstock_generate(&report, &r->options, &r->work);
     progress_clear(&r->progress);
-    if (close_stdout() && !err)
-        err = -EIO;
     if (err == -ETIMEDOUT)
         _exit(1);
     if (err)
         return err;
-    report_stages(&report);
-    report_speed(&report);
+    if (r->printing) {
+        penstock_report_free(&report);
+        return r->printing;
+    }
     if (r->json)
         err = report_write_json(r->json, &report, r->text);
+    if (!err) {
+        report_stages(&report);
+        report_speed(&report);
+    }
     penstock_report_free(&report);
     return err;
 }

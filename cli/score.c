@@ -44,7 +44,7 @@ struct score {
 static int parse(struct score *s, int argc, char **argv)
 {
     int flag, err = 0;
-    while (!err && (flag = getopt_long(argc, argv, "m:c:vhf:", flags, NULL)) >= 0) {
+    while (!err && (flag = next_flag(argc, argv, ":m:c:vhf:", flags)) >= 0) {
         if (flag == 'h')
             return 1;
         if (flag == '?')
@@ -57,15 +57,9 @@ static int parse(struct score *s, int argc, char **argv)
     }
     if (err)
         return err;
-    if (optind < argc)
-        fprintf(stderr, "penstock: error: unexpected argument %s\n", argv[optind]);
-    else if (!has_model(&s->options))
-        ;
-    else if (s->file && s->ids)
-        fprintf(stderr, "penstock: error: give one of -f and --ids\n");
-    else
-        return 0;
-    return -EINVAL;
+    if (no_arguments(argc, argv) || !has_model(&s->options))
+        return -EINVAL;
+    return s->file && s->ids ? cli_error("give one of -f and --ids") : 0;
 }
 
 /* Cuts ids into sequences of at most `most`. */
@@ -76,7 +70,7 @@ static int add_pieces(struct prompt_list *list, const int32_t *ids, size_t n, si
         size_t count = n - i < most ? n - i : most;
         int32_t *piece = malloc(count * sizeof(*piece));
         if (!piece)
-            return -ENOMEM;
+            return cli_no_memory("the text");
         memcpy(piece, ids + i, count * sizeof(*piece));
         err = prompts_add(list, piece, count);
     }
@@ -96,11 +90,9 @@ static int collect_text(struct score *s, size_t max_context)
         err = penstock_encode(s->text, &ids, &n, text, len, false, true);
     if (!err)
         err = add_pieces(&s->list, ids, n, most);
-    if (!err && n < 2) {
-        fprintf(stderr, "penstock: error: a text of %zu token%s has nothing to predict\n",
-                n, n == 1 ? "" : "s");
-        err = -EINVAL;
-    }
+    if (!err && n < 2)
+        err = cli_error("a text of %zu token%s has nothing to predict", n,
+                        n == 1 ? "" : "s");
     free(text);
     free(ids);
     return err;
@@ -110,21 +102,15 @@ static int take_logits(struct score *s)
 {
     size_t T = s->list.items[0].n;
     for (int i = 1; i < s->list.n; i++)
-        if (s->list.items[i].n != T) {
-            fprintf(
-                stderr,
-                "penstock: error: --logits: sequence %d has %zu tokens, sequence 0 has "
-                "%zu: they must be of one length\n",
-                i, s->list.items[i].n, T);
-            return -EINVAL;
-        }
+        if (s->list.items[i].n != T)
+            return cli_error("--logits: sequence %d has %zu tokens, sequence 0 has %zu: "
+                             "they must be of one length",
+                             i, s->list.items[i].n, T);
     s->logits = calloc(s->list.n, sizeof(*s->logits));
     for (int i = 0; s->logits && i < s->list.n; i++)
-        if (T && !(s->logits[i] = calloc(T * s->vocabulary, sizeof(float)))) {
-            fprintf(stderr, "penstock: error: --logits: out of memory\n");
-            return -ENOMEM;
-        }
-    return s->logits ? 0 : -ENOMEM;
+        if (T && !(s->logits[i] = calloc(T * s->vocabulary, sizeof(float))))
+            return cli_no_memory("--logits");
+    return s->logits ? 0 : cli_no_memory("--logits");
 }
 
 /* A safetensors file: the header's length, the header, padded to 8 bytes, and the tensor. */
@@ -152,7 +138,9 @@ static int score(struct score *s)
 {
     struct penstock_score_report report;
     struct penstock_model_info info;
-    int err = penstock_model_query(&s->options, &info);
+    int err = check_output(s->logits_path);
+    if (!err)
+        err = penstock_model_query(&s->options, &info);
     if (err)
         return err;
     s->vocabulary = info.vocabulary;
@@ -176,8 +164,10 @@ static int score(struct score *s)
                report.perplexity);
         err = close_stdout();
     }
-    report_stages(&report.run);
-    report_speed(&report.run);
+    if (!err) {
+        report_stages(&report.run);
+        report_speed(&report.run);
+    }
     penstock_score_report_free(&report);
     return err;
 }

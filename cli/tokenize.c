@@ -78,10 +78,9 @@ static int read_ids(int32_t **out, size_t *n, const char *json, size_t len)
     }
     json_decref(list);
     if (!ids)
-        return -ENOMEM;
+        return cli_no_memory("the ids");
     if (err) {
-        fprintf(stderr,
-                "penstock: error: standard input: expected a JSON list of token ids\n");
+        cli_error("standard input: expected a JSON list of token ids");
         free(ids);
         return err;
     }
@@ -126,7 +125,7 @@ int cmd_tokenize(int argc, char **argv)
 {
     struct tokenize o = {0};
     int flag;
-    while ((flag = getopt_long(argc, argv, "m:h", flags, NULL)) >= 0) {
+    while ((flag = next_flag(argc, argv, ":m:h", flags)) >= 0) {
         if (flag == 'h') {
             fputs(usage_text, stdout);
             return close_stdout() != 0;
@@ -139,11 +138,9 @@ int cmd_tokenize(int argc, char **argv)
         o.special |= flag == OPT_SPECIAL;
         o.bos |= flag == OPT_BOS;
     }
-    if (optind < argc || !o.model) {
-        fprintf(stderr, "penstock: error: %s%s\n",
-                o.model ? "unexpected argument " : "no model: give -m MODEL",
-                o.model ? argv[optind] : "");
+    if (no_arguments(argc, argv))
         return 1;
-    }
+    if (!o.model)
+        return cli_error("give -m MODEL") != 0;
     return run(&o) != 0;
 }
