@@ -1,272 +1,14 @@
-/* The engine's memory, links and weights. Steps are in step.c. */
+/* A plan in flight: every op becomes a task on its lane's worker, every hop a transfer. */
 #include "runtime/engine.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "kernels/device.h"
-
-static struct lane *lane_of(const struct engine *e, int stage)
-{
-    return &e->config.lanes->lanes[e->config.stage_lane[stage]];
-}
-
-static size_t row_bytes(const struct engine *e, const struct lane *lane)
-{
-    return e->config.model->config.C * dtype_block_bytes(lane->ctx->dtype);
-}
-
-static int create_stages(struct engine *e)
-{
-    const struct engine_config *c = &e->config;
-    int n = c->n_stages, err = 0;
-
-    e->stages = calloc(n, sizeof(*e->stages));
-    e->rings = calloc(n, sizeof(*e->rings));
-    e->ring_of = calloc(n, sizeof(*e->ring_of));
-    e->links = calloc(n, sizeof(*e->links));
-    e->busy = calloc(n, sizeof(*e->busy));
-    e->events = calloc(c->lanes->n, sizeof(*e->events));
-    e->lane_bytes = calloc(c->lanes->n, sizeof(*e->lane_bytes));
-    e->predicted = calloc(n, sizeof(*e->predicted));
-    e->measured = calloc(n, sizeof(*e->measured));
-    if (!e->stages || !e->rings || !e->ring_of || !e->links || !e->busy || !e->events ||
-        !e->lane_bytes || !e->predicted || !e->measured)
-        return -ENOMEM;
-    for (int s = 0; s < n && !err; s++) {
-        bool joined = s && c->stage_lane[s] == c->stage_lane[s - 1];
-        e->ring_of[s] = joined ? e->ring_of[s - 1] : s;
-        err = stage_create(&e->stages[s], &c->model->config, s, n, c->ranges[s],
-                           &c->limits);
-    }
-    return err;
-}
-
-/* Lays out a stage and, where it begins one, its ring; tells the bytes it took. */
-static int layout_stage(struct engine *e, int s, struct arena *a, size_t *taken)
-{
-    struct lane *lane = lane_of(e, s);
-    size_t before = a->used;
-    size_t bytes = e->config.limits.rows * row_bytes(e, lane);
-    int err = stage_layout(e->stages[s], a, lane->ctx->dtype);
-    for (int k = 0; k < ENGINE_RING && !err && e->ring_of[s] == s; k++)
-        err = arena_alloc(a, &e->rings[s].x[k], bytes);
-    *taken = a->used - before;
-    return err;
-}
-
-/* Bytes of every lane, by a dry run. */
-static int predict(struct engine *e)
-{
-    for (int l = 0; l < e->config.lanes->n; l++) {
-        struct arena dry = arena_dry();
-        int err = 0;
-        for (int s = 0; s < e->config.n_stages && !err; s++)
-            if (e->config.stage_lane[s] == l)
-                err = layout_stage(e, s, &dry, &e->predicted[s]);
-        if (err)
-            return err;
-        e->lane_bytes[l] = dry.used;
-        /* What its kernels hold by now: cuBLAS's work space. Shown with the lane's first stage. */
-        for (int s = 0; s < e->config.n_stages; s++)
-            if (e->config.stage_lane[s] == l) {
-                e->predicted[s] += e->config.lanes->lanes[l].ctx->scratch_bytes;
-                break;
-            }
-    }
-    return 0;
-}
-
-static size_t host_memory_free(void)
-{
-    size_t kib = 0;
-    char line[128];
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && !kib && fgets(line, sizeof(line), f))
-        sscanf(line, "MemAvailable: %zu kB", &kib);
-    if (f)
-        fclose(f);
-    return kib ? kib * 1024 : SIZE_MAX;
-}
-
-/* Refuses, before anything is taken, what the lanes of one memory cannot hold together. */
-static int check_memory(const struct engine *e, int device)
-{
-    size_t need = 0, have = 0;
-    const char *name = "host memory";
-    struct device_info info;
-
-    for (int l = 0; l < e->config.lanes->n; l++)
-        if (e->config.lanes->lanes[l].spec.device == device) {
-            need += e->lane_bytes[l];
-            name = device < 0 ? name : e->config.lanes->lanes[l].spec.name;
-        }
-    if (device < 0)
-        have = host_memory_free();
-    else if (device_query(&info, device))
-        return -ENODEV;
-    else
-        have = info.mem_free;
-    if (need <= have)
-        return 0;
-    log_error("out of memory: %s needs %.2f GiB and has %.2f GiB free; use more lanes, a "
-              "shorter context (-c) or fewer prompts",
-              name, need / 1073741824.0, have / 1073741824.0);
-    return -ENOMEM;
-}
-
-static int take_memory(struct engine *e)
-{
-    struct lane_set *lanes = e->config.lanes;
-    int err = 0;
-    for (int l = 0; l < lanes->n && !err; l++)
-        err = check_memory(e, lanes->lanes[l].spec.device);
-    for (int l = 0; l < lanes->n && !err; l++) {
-        struct lane *lane = &lanes->lanes[l];
-        err = arena_init(&lane->arena, lane->ctx, e->lane_bytes[l]);
-        if (!err && lane->spec.kind == LANE_CPU)
-            err = place_bind_memory(e->config.place, &lane->spec, lane->arena.base,
-                                    lane->arena.bytes);
-    }
-    for (int s = 0; s < e->config.n_stages && !err; s++)
-        err = layout_stage(e, s, &lane_of(e, s)->arena, &e->measured[s]);
-    return err;
-}
-
-static int create_data(struct engine *e)
-{
-    int n = e->config.n_stages, groups = e->config.groups, err = 0;
-    bool one_lane = e->config.stage_lane[0] == e->config.stage_lane[n - 1];
-
-    e->kv = calloc((size_t)n * groups, sizeof(*e->kv));
-    e->drawn = calloc(groups, sizeof(*e->drawn));
-    e->taken = calloc(groups, sizeof(*e->taken));
-    if (!e->kv || !e->drawn || !e->taken)
-        return -ENOMEM;
-    for (int i = 0; i < n * groups && !err; i++)
-        err = task_data_create(&e->kv[i]);
-    for (int g = 0; g < groups && !err; g++) {
-        err = task_data_create(&e->drawn[g]);
-        if (!err && one_lane)
-            e->taken[g] = e->drawn[g];
-        else if (!err)
-            err = task_data_create(&e->taken[g]);
-    }
-    for (int s = 0; s < n && !err; s++)
-        for (int k = 0; k < ENGINE_RING && !err && e->ring_of[s] == s; k++)
-            err = task_data_create(&e->rings[s].data[k]);
-    if (one_lane)
-        e->stages[n - 1]->tokens = e->stages[0]->tokens;
-    return err;
-}
-
-/* A link to be made on the receiving lane's thread, so that its staging memory is near. */
-struct new_link {
-    const struct engine_config *config;
-    struct link **out;
-    struct lane *from, *to;
-    size_t bytes;
-};
-
-static int create_link(void *arg)
-{
-    struct new_link *a = arg;
-    int err = place_bind_thread(a->config->place, &a->to->spec);
-    if (!err)
-        err = link_create(a->out, a->config->link, a->from, a->to, a->bytes, false);
-    return err;
-}
-
-static int create_links(struct engine *e)
-{
-    const struct engine_config *c = &e->config;
-    int n = c->n_stages, err = 0;
-
-    for (int s = 1; s < n && !err; s++)
-        if (e->ring_of[s] == s) {
-            struct lane *to = lane_of(e, s);
-            err = task_call(to->worker, create_link,
-                            &(struct new_link){c, &e->links[s], lane_of(e, s - 1), to,
-                                               c->limits.rows * row_bytes(e, to)});
-        }
-    if (!err && lane_of(e, 0) != lane_of(e, n - 1))
-        err = task_call(lane_of(e, 0)->worker, create_link,
-                        &(struct new_link){c, &e->tokens_link, lane_of(e, n - 1),
-                                           lane_of(e, 0),
-                                           c->limits.slots * sizeof(int32_t)});
-    return err;
-}
-
-/* What a lane's worker does before the first op. */
-struct start {
-    struct engine *e;
-    struct lane *lane;
-    size_t *done;
-};
-
-static int start_lane(void *arg)
-{
-    struct start *a = arg;
-    int err = place_bind_thread(a->e->config.place, &a->lane->spec);
-    for (int s = 0; s < a->e->config.n_stages && !err; s++)
-        if (lane_of(a->e, s) == a->lane)
-            err = stage_load(a->e->stages[s], a->lane->ctx, a->e->config.model, a->done);
-    return err;
-}
-
-/* Reports the loading of weights to the caller until told to stop. */
-struct loading {
-    struct engine *e;
-    size_t done, total;
-    int stop;
-};
-
-static void *show_loading(void *arg)
-{
-    struct loading *l = arg;
-    const struct engine_config *c = &l->e->config;
-    while (!__atomic_load_n(&l->stop, __ATOMIC_ACQUIRE)) {
-        c->progress(c->user, "loading",
-                    (double)__atomic_load_n(&l->done, __ATOMIC_RELAXED) / l->total);
-        usleep(50000);
-    }
-    c->progress(c->user, "loading", 1);
-    return NULL;
-}
-
-static int start_lanes(struct engine *e)
-{
-    int n = e->config.lanes->n;
-    struct start *args = calloc(n, sizeof(*args));
-    int *workers = calloc(n, sizeof(*workers));
-    struct loading l = {.e = e, .total = 1};
-    pthread_t shower;
-    bool shown = false;
-    int err = args && workers ? 0 : -ENOMEM;
-
-    for (int s = 0; s < e->config.n_stages; s++)
-        l.total += e->stages[s]->params.elements;
-    for (int i = 0; i < n && !err; i++) {
-        args[i] = (struct start){e, &e->config.lanes->lanes[i], &l.done};
-        workers[i] = args[i].lane->worker;
-    }
-    if (!err && e->config.progress)
-        shown = !pthread_create(&shower, NULL, show_loading, &l);
-    if (!err)
-        err = task_call_all(workers, n, start_lane, args, sizeof(*args));
-    __atomic_store_n(&l.stop, 1, __ATOMIC_RELEASE);
-    if (shown)
-        pthread_join(shower, NULL);
-    for (int i = 0; i < n && !err; i++)
-        err = events_init(&e->events[i], &e->config.lanes->lanes[i]);
-    free(args);
-    free(workers);
-    return err;
-}
 
 static int init_lock(struct engine *e)
 {
@@ -280,81 +22,41 @@ static int init_lock(struct engine *e)
     return -err;
 }
 
-int engine_create(struct engine **out, const struct engine_config *config)
+int engine_init(struct engine *e, struct lane_set *lanes, int n_stages,
+                const int *stage_lane, enum engine_order order, double deadline)
 {
-    struct engine *e = calloc(1, sizeof(*e));
-    if (!e)
-        return -ENOMEM;
-    e->config = *config;
-    e->first = INFINITY;
+    *e = (struct engine){.lanes = lanes,
+                         .n_stages = n_stages,
+                         .stage_lane = stage_lane,
+                         .order = order,
+                         .deadline = deadline,
+                         .first = INFINITY};
     int err = init_lock(e);
-    if (!err)
-        err = create_stages(e);
-    if (!err)
-        err = predict(e);
-    if (!err)
-        err = take_memory(e);
-    if (!err)
-        err = create_data(e);
-    if (!err)
-        err = create_links(e);
-    if (!err)
-        err = start_lanes(e);
-    if (err) {
-        engine_destroy(e);
-        return err;
-    }
-    *out = e;
-    return 0;
+    e->busy = calloc(n_stages, sizeof(*e->busy));
+    e->events = calloc(lanes->n, sizeof(*e->events));
+    if (!err && (!e->busy || !e->events))
+        err = log_no_memory("the engine");
+    for (int l = 0; l < lanes->n && !err; l++)
+        err = events_init(&e->events[l], &lanes->lanes[l]);
+    return err;
 }
 
-static void destroy_data(struct engine *e)
+void engine_fini(struct engine *e)
 {
-    int n = e->config.n_stages, groups = e->config.groups;
-    for (int i = 0; e->kv && i < n * groups; i++)
-        task_data_destroy(e->kv[i]);
-    for (int g = 0; e->drawn && e->taken && g < groups; g++) {
-        if (e->taken[g] != e->drawn[g])
-            task_data_destroy(e->taken[g]);
-        task_data_destroy(e->drawn[g]);
+    for (int l = 0; e->events && l < e->lanes->n; l++)
+        events_fini(&e->events[l]);
+    if (e->lanes) {
+        pthread_cond_destroy(&e->changed);
+        pthread_mutex_destroy(&e->lock);
     }
-    for (int s = 0; e->rings && s < n; s++)
-        for (int k = 0; k < ENGINE_RING; k++)
-            task_data_destroy(e->rings[s].data[k]);
-}
-
-void engine_destroy(struct engine *e)
-{
-    if (!e || e->stalled) /* hanging workers may still look at it: the process ends */
-        return;
-    destroy_data(e);
-    for (int s = 0; s < e->config.n_stages; s++) {
-        if (e->links)
-            link_destroy(e->links[s]);
-        if (e->stages)
-            stage_destroy(e->stages[s]);
-    }
-    link_destroy(e->tokens_link);
-    for (int l = 0; l < e->config.lanes->n; l++) {
-        if (e->events)
-            events_fini(&e->events[l]);
-        arena_fini(&e->config.lanes->lanes[l].arena);
-    }
-    pthread_cond_destroy(&e->changed);
-    pthread_mutex_destroy(&e->lock);
-    free(e->stages);
-    free(e->rings);
-    free(e->ring_of);
-    free(e->links);
-    free(e->busy);
     free(e->events);
-    free(e->lane_bytes);
-    free(e->predicted);
-    free(e->measured);
-    free(e->kv);
-    free(e->drawn);
-    free(e->taken);
-    free(e);
+    free(e->busy);
+    *e = (struct engine){0};
+}
+
+struct lane *engine_lane(const struct engine *e, int stage)
+{
+    return &e->lanes->lanes[e->stage_lane[stage]];
 }
 
 void engine_fail(struct engine *e, int err)
@@ -363,4 +65,260 @@ void engine_fail(struct engine *e, int err)
     if (!e->failed)
         e->failed = err;
     pthread_mutex_unlock(&e->lock);
+}
+
+static bool has_failed(struct engine *e)
+{
+    return __atomic_load_n(&e->failed, __ATOMIC_RELAXED) != 0;
+}
+
+/* Begin and end of an op: device events on the lane's stream, or the host's clock. */
+static int mark(struct op_task *o, const struct lane *lane, int which)
+{
+    if (o->event[which])
+        return device_event_record(o->event[which], lane->stream);
+    *(which ? &o->end : &o->begin) = time_now();
+    return 0;
+}
+
+static void report(const struct op_task *o, int err)
+{
+    char text[SCHED_OP_TEXT];
+    const struct engine *e = o->step->engine;
+    log_error("lane %s: %s%s%s failed: %s", e->lanes->lanes[o->lane].spec.name,
+              o->hop ? o->hop : "", o->hop ? " of " : "", sched_op_print(text, &o->op),
+              err == -EDOM ? "its result is not finite" : strerror(-err));
+}
+
+static void run_compute(struct task *t, void *stream)
+{
+    struct op_task *o = (struct op_task *)t;
+    struct engine *e = o->step->engine;
+    struct lane *lane = &e->lanes->lanes[o->lane];
+
+    if (has_failed(e))
+        return;
+    int err = mark(o, lane, 0);
+    if (!err)
+        err = o->work(o, stream);
+    if (err)
+        report(o, err);
+    if (!err)
+        err = mark(o, lane, 1);
+    if (!err && o->event[1])
+        err = device_stream_wait(stream, o->event[1]);
+    o->ran = !err;
+    if (err)
+        engine_fail(e, err);
+}
+
+static void run_transfer(struct task *t, void *stream)
+{
+    struct op_task *o = (struct op_task *)t;
+    struct engine *e = o->step->engine;
+
+    if (has_failed(e))
+        return;
+    int err = o->work(o, stream);
+    if (err) {
+        report(o, err);
+        engine_fail(e, err);
+    }
+}
+
+static void op_done(struct task *t)
+{
+    struct op_task *o = (struct op_task *)t;
+    struct step *s = o->step;
+    struct engine *e = s->engine;
+
+    pthread_mutex_lock(&e->lock);
+    o->ended = true;
+    e->ended++;
+    s->waiting[o->op.mb] -= o->results;
+    if (--s->pending == 0 || o->results)
+        pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+struct op_task *step_op(struct step *s, struct sched_op op)
+{
+    struct op_task *o = &s->ops[s->n++];
+    *o = (struct op_task){.step = s, .op = op, .lane = s->engine->stage_lane[op.stage]};
+    o->task.done = op_done;
+    o->task.ordered = s->engine->order == ORDER_STRICT;
+    o->task.priority = INT_MAX - s->n;
+    return o;
+}
+
+static int submit(struct op_task *o, const struct task_use *uses, int n)
+{
+    struct step *s = o->step;
+    pthread_mutex_lock(&s->engine->lock);
+    s->pending++;
+    s->waiting[o->op.mb] += o->results;
+    pthread_mutex_unlock(&s->engine->lock);
+    int err = task_submit(&o->task, uses, n);
+    if (err) {
+        engine_fail(s->engine, err);
+        op_done(&o->task);
+    }
+    return err;
+}
+
+int step_compute(struct op_task *o, int (*work)(struct op_task *o, void *stream),
+                 const struct task_use *uses, int n)
+{
+    struct engine *e = o->step->engine;
+    const struct lane *lane = &e->lanes->lanes[o->lane];
+
+    o->work = work;
+    o->task.run = run_compute;
+    o->task.name = sched_kind_name(o->op.kind);
+    o->task.worker = lane->worker;
+    for (int i = 0; i < 2 && lane->spec.kind == LANE_CUDA; i++) {
+        int err = events_take(&e->events[o->lane], &o->event[i]);
+        if (err) {
+            o->step->n--;
+            return err;
+        }
+    }
+    return submit(o, uses, n);
+}
+
+int step_transfer(struct op_task *o, const char *hop, const struct lane *from,
+                  const struct lane *to, int (*work)(struct op_task *o, void *stream),
+                  const struct task_use *uses, int n)
+{
+    bool cpu = from->spec.kind == LANE_CPU && to->spec.kind == LANE_CPU;
+
+    o->work = work;
+    o->hop = hop;
+    o->from = from->index;
+    o->task.run = run_transfer;
+    o->task.name = "hop";
+    o->task.worker =
+        to->spec.kind == LANE_CPU && !cpu ? from->transfer_worker : to->transfer_worker;
+    o->task.ordered = o->task.ordered && cpu;
+    return submit(o, uses, n);
+}
+
+/* For sched_walk: one op of the plan. A hop is one task, submitted with the op that needs it, so the plan's own SEND
+ * and RECV, if it has them, are passed over. */
+static int submit_op(void *user, int lane, size_t index)
+{
+    struct step *s = user;
+    struct sched_op op = s->plan->lane[lane].ops[index];
+    return sched_kind_computes(op.kind) ? s->engine->submit(s, op) : 0;
+}
+
+static void step_free(struct step *s)
+{
+    free(s->ops);
+    free(s->waiting);
+    free(s);
+}
+
+/* A step with room for every op and a hop before each. */
+static struct step *step_new(struct engine *e, const struct sched_plan *plan, void *work,
+                             unsigned long pass)
+{
+    struct step *s = calloc(1, sizeof(*s));
+    if (!s)
+        return NULL;
+    *s = (struct step){.engine = e, .plan = plan, .work = work, .pass = pass};
+    s->waiting = calloc(plan->micro_batches, sizeof(*s->waiting));
+    s->ops = calloc(2 * sched_plan_count(plan), sizeof(*s->ops));
+    if (!s->waiting || !s->ops) {
+        step_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+int engine_step(struct engine *e, const struct sched_plan *plan, void *work,
+                unsigned long pass, struct step **out)
+{
+    struct sched_error why = {.text = ""};
+    struct step *s = step_new(e, plan, work, pass);
+    if (!s)
+        return log_no_memory("a step");
+    int err = sched_walk(plan, submit_op, s, &why);
+    if (err && why.text[0])
+        log_error("%s", why.text);
+    if (err) {
+        engine_fail(e, err);
+        step_end(s);
+        return err;
+    }
+    *out = s;
+    return 0;
+}
+
+/* Waits until *count is 0. Called with the lock held. */
+static int wait_for(struct step *s, const int *count)
+{
+    struct engine *e = s->engine;
+    while (*count && !e->stalled) {
+        unsigned long ended = e->ended;
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += (time_t)e->deadline;
+        int timed_out = 0;
+        while (*count && ended == e->ended && !timed_out)
+            timed_out = pthread_cond_timedwait(&e->changed, &e->lock, &until);
+        if (!*count || ended != e->ended || timed_out != ETIMEDOUT)
+            continue;
+        char text[512];
+        watch_describe(text, sizeof(text), s);
+        log_error("nothing has moved for %.0f s: %s", e->deadline, text);
+        e->stalled = true;
+    }
+    return e->stalled ? -ETIMEDOUT : 0;
+}
+
+int step_wait(struct step *s, int micro_batch)
+{
+    struct engine *e = s->engine;
+    pthread_mutex_lock(&e->lock);
+    int err = wait_for(s, &s->waiting[micro_batch]);
+    if (!err)
+        err = e->failed;
+    pthread_mutex_unlock(&e->lock);
+    return err;
+}
+
+/* Adds an op's time to the engine's and gives its events back. */
+static int collect(struct engine *e, struct op_task *o)
+{
+    int err = 0;
+    if (o->event[0] && o->ran) {
+        err = events_time(&e->events[o->lane], &o->begin, o->event[0]);
+        if (!err)
+            err = events_time(&e->events[o->lane], &o->end, o->event[1]);
+    }
+    for (int i = 0; i < 2; i++)
+        if (o->event[i])
+            events_give(&e->events[o->lane], o->event[i]);
+    if (err || !o->ran || o->hop)
+        return err;
+    e->busy[o->op.stage] += o->end - o->begin;
+    e->first = o->begin < e->first ? o->begin : e->first;
+    e->last = o->end > e->last ? o->end : e->last;
+    return 0;
+}
+
+int step_end(struct step *s)
+{
+    struct engine *e = s->engine;
+    pthread_mutex_lock(&e->lock);
+    int err = wait_for(s, &s->pending);
+    int failed = e->failed;
+    pthread_mutex_unlock(&e->lock);
+    if (err) /* its tasks still look at it */
+        return err;
+    for (int i = 0; i < s->n && !err; i++)
+        err = collect(e, &s->ops[i]);
+    step_free(s);
+    return failed ? failed : err;
 }

@@ -1,5 +1,5 @@
-/* The engine: walks a plan, makes every op a task on its lane's worker and every hop a transfer, and
- * keeps the times. It knows stages, lanes and links; not prompts or files of text. */
+/* The engine: walks a plan, makes every op a task on its lane's worker and every hop a transfer, watches that
+ * they move, and keeps their times. What an op does is told by infer.c or train.c. */
 #ifndef PENSTOCK_ENGINE_H
 #define PENSTOCK_ENGINE_H
 
@@ -7,57 +7,26 @@
 
 #include "runtime/events.h"
 #include "runtime/lane.h"
-#include "runtime/link.h"
 #include "runtime/task.h"
 #include "schedules/sched.h"
-#include "stages/stage.h"
 
-/* Buffers of hidden states per stage: one computed, one sent, one received. */
-#define ENGINE_RING 3
-
+/* strict: ops of a lane start in the plan's order. prio: of those that are ready, the plan's first. */
 enum engine_order { ORDER_STRICT, ORDER_PRIO };
 
-struct engine_config {
-    const struct model *model;
-    struct place *place;
-    struct lane_set *lanes;
-    int n_stages;
-    const struct stage_range *ranges; /* (n_stages) layers */
-    const int *stage_lane;            /* (n_stages) */
-    struct batch_limits limits;
-    int groups; /* of sequences that decode together */
-    enum link_kind link;
-    enum engine_order order;
-    double deadline; /* seconds without any op ending until the run is given up */
-    void (*progress)(void *user, const char *what, double done); /* or NULL */
-    void *user;
-};
-
-/* Hidden states on their way through a stage. Stages that follow each other on one lane share a ring. */
-struct ring {
-    void *x[ENGINE_RING]; /* (limits.rows, C) of the lane's type */
-    struct task_data *data[ENGINE_RING];
-};
+struct step;
+struct op_task;
 
 struct engine {
-    struct engine_config config;
-    struct stage **stages; /* (n_stages) */
-    struct ring *rings;    /* (n_stages); that of stage s is rings[ring_of[s]] */
-    int *ring_of;
-    struct link **links; /* (n_stages) into stage s; NULL from the same lane */
-    struct link
-        *tokens_link;      /* last stage's tokens to the first stage; NULL on one lane */
-    struct task_data **kv; /* (n_stages, groups) */
-    struct task_data **drawn; /* (groups) tokens at the last stage */
-    struct task_data *
-        *taken;            /* (groups) tokens at the first stage; the same on one lane */
-    struct events *events; /* (lanes) */
-    size_t *lane_bytes;    /* (lanes) predicted arena of a lane */
-    size_t *predicted;     /* (n_stages) bytes by the dry run, before anything is taken */
-    size_t *measured;      /* (n_stages) bytes really taken from the arena */
-    unsigned long passes;  /* micro-batches submitted: the place in a ring */
+    struct lane_set *lanes; /* borrowed */
+    int n_stages;
+    const int *stage_lane; /* (n_stages) borrowed */
+    enum engine_order order;
+    double deadline; /* seconds without any op ending until the run is given up */
+    /* Submits an op of the plan, and before it the hop that it needs, by step_compute and step_transfer. */
+    int (*submit)(struct step *s, struct sched_op op);
 
-    pthread_mutex_t lock; /* of what follows, and of steps */
+    struct events *events; /* (lanes) */
+    pthread_mutex_t lock;  /* of what follows, and of steps */
     pthread_cond_t changed;
     unsigned long ended; /* ops that have ended, for the deadline */
     int failed;          /* first error as -errno; later ops do nothing */
@@ -68,31 +37,60 @@ struct engine {
     double first, last; /* when the first op began, the last one ended; host clock */
 };
 
-struct op_task;
-
 /* One plan in flight. */
 struct step {
     struct engine *engine;
     const struct sched_plan *plan; /* borrowed */
-    unsigned long pass;            /* of its first micro-batch */
-    struct batch **batches;        /* (plan->micro_batches) borrowed */
-    struct op_task *ops;           /* (n), in order of submission */
+    void *work;          /* what the plan's micro-batches are, for submit; borrowed */
+    unsigned long pass;  /* number of its first micro-batch in the engine's life */
+    struct op_task *ops; /* (n), in order of submission */
     int n, pending;
-    int *waiting; /* (micro_batches) ops of the last stage still to come */
+    int *waiting; /* (micro_batches) ops that give results and are still to come */
 };
 
-/* Lays stages out, predicts and takes the lanes' memory, binds the workers, makes the links, loads the
- * weights. StarPU runs and the lanes have their workers. One line for what does not fit, by how much. */
-int engine_create(struct engine **out, const struct engine_config *config);
-void engine_destroy(struct engine *e);
+/* An op or a hop, and its task. */
+struct op_task {
+    struct task task;
+    struct step *step;
+    struct sched_op op;
+    int lane;
+    int slot, grad_slot; /* buffers that it uses, as submit likes */
+    bool results;        /* when it ends, the micro-batch has results on the host */
+    const char *hop;     /* a transfer: what is received, else NULL */
+    int from;            /* a transfer: the sending lane */
+    /* Does the op: on the CPU, or enqueued on the lane's stream. A hop makes `stream` wait for it. */
+    int (*work)(struct op_task *o, void *stream);
+    bool ran, ended;
+    void *event[2];    /* CUDA: begin and end on the device, or NULL */
+    double begin, end; /* seconds on the host's clock */
+};
 
-/* Submits every op of a plan. batches (plan->micro_batches) and what they point to live until step_end.
- * Several steps may be in flight: data orders them. */
-int engine_step(struct engine *e, const struct sched_plan *plan, struct batch **batches,
-                struct step **out);
+/* Lanes have their workers. -ENOMEM. */
+int engine_init(struct engine *e, struct lane_set *lanes, int n_stages,
+                const int *stage_lane, enum engine_order order, double deadline);
+/* Not after a stall: hanging workers may still look at it. */
+void engine_fini(struct engine *e);
 
-/* Waits until the last stage is through with a micro-batch: its results are on the host. -ETIMEDOUT, after a line in
- * the plan's terms, if nothing moves for the deadline. The first error of any op. */
+struct lane *engine_lane(const struct engine *e, int stage);
+
+/* Submits every op of a plan. The plan and work live until step_end. Several steps may be in flight: data orders
+ * them. pass: number of the plan's first micro-batch. */
+int engine_step(struct engine *e, const struct sched_plan *plan, void *work,
+                unsigned long pass, struct step **out);
+
+/* For submit: a new op of the step, to be filled in and handed to one of the two below. */
+struct op_task *step_op(struct step *s, struct sched_op op);
+/* Runs on the op's lane, timed. */
+int step_compute(struct op_task *o, int (*work)(struct op_task *o, void *stream),
+                 const struct task_use *uses, int n);
+/* Runs on the worker that moves bytes between these lanes: the GPU's own for transfers or, between CPU lanes, the
+ * receiver, in its order. */
+int step_transfer(struct op_task *o, const char *hop, const struct lane *from,
+                  const struct lane *to, int (*work)(struct op_task *o, void *stream),
+                  const struct task_use *uses, int n);
+
+/* Waits until a micro-batch has its results. -ETIMEDOUT, after a line in the plan's terms, if nothing moves for the
+ * deadline. The first error of any op. */
 int step_wait(struct step *s, int micro_batch);
 
 /* Waits for every op, adds its times to the engine's, frees the step. */
@@ -101,20 +99,7 @@ int step_end(struct step *s);
 /* Records an error; ops that have not begun do nothing. */
 void engine_fail(struct engine *e, int err);
 
-/* One op and its task, for watch.c. */
-struct op_task {
-    struct task task;
-    struct step *step;
-    struct sched_op op;
-    int lane;
-    int slot;    /* in the ring */
-    bool tokens; /* a transfer of tokens rather than of hidden states */
-    bool ran, ended;
-    void *event[2];    /* CUDA: begin and end on the device, or NULL */
-    double begin, end; /* seconds on the host's clock */
-};
-
-/* Who waits for whom, in the plan's terms, into text. */
+/* Who waits for whom, in the plan's terms, into text (watch.c). */
 void watch_describe(char *text, size_t bytes, const struct step *s);
 
 #endif

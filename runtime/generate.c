@@ -58,7 +58,7 @@ static void take_token(struct generation *g, int index, int32_t token)
 
 static void report_prefill(const struct generation *g, size_t tokens, size_t total)
 {
-    const struct engine_config *c = &g->session.engine->config;
+    const struct infer_config *c = &g->session.infer->config;
     if (c->progress)
         c->progress(c->user, "prefill", (double)tokens / total);
 }
@@ -80,7 +80,7 @@ static int launch(struct generation *g, struct flight *f, struct batch_set *set)
         return err;
     err = sched_forward(&f->plan, s->lanes.n, s->n_stages, s->stage_lane, set->n);
     if (!err)
-        err = engine_step(s->engine, &f->plan, set->list, &f->step);
+        err = infer_step(s->infer, &f->plan, set->list, &f->step);
     if (err)
         sched_plan_fini(&f->plan);
     return err;
@@ -92,7 +92,7 @@ static int land(struct generation *g, struct flight *f, size_t *prefilled, size_
     int err = 0;
     for (int i = 0; i < f->set->n && !err; i++) {
         const struct batch *b = &f->set->batches[i];
-        err = step_wait(f->step, i);
+        err = infer_wait(f->step, i);
         for (int r = 0; r < b->samples && !err; r++) {
             int q = f->set->sequence_of[i][r];
             take_token(g, q, b->drawn[q - b->slot_first]);

@@ -20,7 +20,11 @@ libpenstock_core_la_SOURCES += \
 	%D%/score.c \
 	%D%/session.c \
 	%D%/session.h \
-	%D%/step.c \
+	%D%/infer.c \
+	%D%/infer.h \
+	%D%/infer_step.c \
+	%D%/setup.c \
+	%D%/setup.h \
 	%D%/task.c \
 	%D%/task.h \
 	%D%/text.c \

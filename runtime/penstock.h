@@ -52,18 +52,20 @@ int penstock_stream_flush(struct penstock_stream *s, const char **text, size_t *
 /* ---- A model on lanes --------------------------------------------------------------------------- */
 
 struct penstock_options {
-    const char *model;   /* Hugging Face folder or GGUF file, or NULL for a shape */
-    const char *shape;   /* random weights: "llama-1b", "llama-8b", "smollm2-135m", or a config.json */
-    const char *devices; /* "cuda:0,cuda:1", "cuda:0/4", "cpu:0,cpu:1-3"; NULL: every GPU, else CPU lanes */
-    int stages;          /* 0: one per lane */
-    const char *split;   /* ratios of layers per stage, "3,1"; NULL: by cost */
-    const char *layers;  /* exact layers per stage, "12,18" */
-    int micro_batches;   /* of decode; 0: one per stage, at most one per sequence */
-    int ubatch;          /* rows (tokens) of a prefill micro-batch; 0: 512 */
-    const char *link;    /* "auto", "nccl", "copy", "host" */
-    const char *order;   /* "strict", "prio" */
-    const char *dtype;   /* "auto", "fp32", "bf16" */
-    size_t context;      /* longest sequence, 0: what the prompts and n_predict need */
+    const char *model; /* Hugging Face folder or GGUF file, or NULL for a shape */
+    const char *
+        shape; /* random weights: "llama-1b", "llama-8b", "smollm2-135m", or a config.json */
+    const char *
+        devices; /* "cuda:0,cuda:1", "cuda:0/4", "cpu:0,cpu:1-3"; NULL: every GPU, else CPU lanes */
+    int stages;         /* 0: one per lane */
+    const char *split;  /* ratios of layers per stage, "3,1"; NULL: by cost */
+    const char *layers; /* exact layers per stage, "12,18" */
+    int micro_batches;  /* of decode; 0: one per stage, at most one per sequence */
+    int ubatch;         /* rows (tokens) of a prefill micro-batch; 0: 512 */
+    const char *link;   /* "auto", "nccl", "copy", "host" */
+    const char *order;  /* "strict", "prio" */
+    const char *dtype;  /* "auto", "fp32", "bf16" */
+    size_t context;     /* longest sequence, 0: what the prompts and n_predict need */
     void (*progress)(void *user, const char *what, double done); /* 0..1; NULL: none */
     void *user;
 };
@@ -82,7 +84,7 @@ struct penstock_prompt {
 struct penstock_generate {
     const struct penstock_prompt *prompts; /* (n_prompts) */
     int n_prompts;
-    int n_predict;       /* new tokens per sequence; -1: to the end of the context */
+    int n_predict; /* new tokens per sequence; -1: to the end of the context */
     bool ignore_eos;
     struct penstock_sampling sampling;
     /* A token of a sequence, in the sequence's own order; NULL: none. Returning non-zero ends the run. */
@@ -102,9 +104,9 @@ struct penstock_sequence {
 struct penstock_stage_report {
     int index;
     char lane[64];
-    int first, last;        /* layers, both included */
+    int first, last; /* layers, both included */
     size_t bytes_predicted, bytes_measured;
-    double busy;            /* share of the run that the stage was computing */
+    double busy; /* share of the run that the stage was computing */
 };
 
 struct penstock_phase_report {
@@ -118,14 +120,15 @@ struct penstock_report {
     char link[16];
     struct penstock_phase_report prefill, decode;
     double ttft_s;
-    double bubble;  /* idle / (lanes x time), prefill and decode together */
+    double bubble; /* idle / (lanes x time), prefill and decode together */
     struct penstock_sequence *sequences; /* (n_sequences) */
     int n_sequences;
 };
 
 /* Loads the model for this work (the partition and the KV cache depend on it), runs it, reports. *report is freed
  * with penstock_report_free. */
-int penstock_generate(struct penstock_report *report, const struct penstock_options *options,
+int penstock_generate(struct penstock_report *report,
+                      const struct penstock_options *options,
                       const struct penstock_generate *work);
 void penstock_report_free(struct penstock_report *report);
 
@@ -136,7 +139,7 @@ struct penstock_score {
 };
 
 struct penstock_score_report {
-    double *logprob;  /* (n_sequences): sum over positions 1 .. T-1 */
+    double *logprob; /* (n_sequences): sum over positions 1 .. T-1 */
     int n_sequences;
     size_t positions; /* predicted positions of all sequences */
     double mean_logprob, perplexity;

@@ -24,9 +24,9 @@ static int run_window(struct session *s, struct batch_set *set,
     int err = sched_forward(&plan, s->lanes.n, s->n_stages, s->stage_lane, set->n);
 
     if (!err)
-        err = engine_step(s->engine, &plan, set->list, &step);
+        err = infer_step(s->infer, &plan, set->list, &step);
     for (int i = 0; step && i < set->n && !err; i++) {
-        err = step_wait(step, i);
+        err = infer_wait(step, i);
         if (!err)
             add_logprob(r, &set->batches[i], set->sequence_of[i][0]);
         *tokens += set->batches[i].rows;
@@ -39,7 +39,7 @@ static int run_window(struct session *s, struct batch_set *set,
 
 static int run(struct session *s, struct batcher *b, struct penstock_score_report *r)
 {
-    const struct engine_config *c = &s->engine->config;
+    const struct infer_config *c = &s->infer->config;
     size_t tokens = 0, total = 0;
     double begin = time_now();
     int err = 0;

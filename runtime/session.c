@@ -275,21 +275,21 @@ static int place_stages(struct session *s, const struct penstock_options *o,
 
 static int start_engine(struct session *s, const struct penstock_options *o)
 {
-    return engine_create(&s->engine, &(struct engine_config){
-                                         .model = s->model,
-                                         .place = s->place,
-                                         .lanes = &s->lanes,
-                                         .n_stages = s->n_stages,
-                                         .ranges = s->ranges,
-                                         .stage_lane = s->stage_lane,
-                                         .limits = s->limits,
-                                         .groups = s->groups,
-                                         .link = s->link,
-                                         .order = s->order,
-                                         .deadline = DEADLINE_S,
-                                         .progress = o->progress,
-                                         .user = o->user,
-                                     });
+    return infer_create(&s->infer, &(struct infer_config){
+                                       .model = s->model,
+                                       .place = s->place,
+                                       .lanes = &s->lanes,
+                                       .n_stages = s->n_stages,
+                                       .ranges = s->ranges,
+                                       .stage_lane = s->stage_lane,
+                                       .limits = s->limits,
+                                       .groups = s->groups,
+                                       .link = s->link,
+                                       .order = s->order,
+                                       .deadline = DEADLINE_S,
+                                       .progress = o->progress,
+                                       .user = o->user,
+                                   });
 }
 
 int session_open(struct session *s, const struct penstock_options *o,
@@ -325,9 +325,9 @@ int session_open(struct session *s, const struct penstock_options *o,
 
 void session_close(struct session *s)
 {
-    if (s->engine && s->engine->stalled)
+    if (s->infer && s->infer->engine.stalled)
         return;
-    engine_destroy(s->engine);
+    infer_destroy(s->infer);
     lane_set_destroy(&s->lanes);
     if (s->started)
         task_fini();
@@ -343,13 +343,13 @@ void session_close(struct session *s)
 }
 
 /* The kind that all links are of; "none" on one lane, "mixed" if they differ. */
-static const char *link_name(const struct engine *e)
+static const char *link_name(const struct infer *f)
 {
     const char *name = "none";
-    for (int i = 1; i < e->config.n_stages; i++) {
-        if (!e->links[i])
+    for (int i = 1; i < f->config.n_stages; i++) {
+        if (!f->links[i])
             continue;
-        const char *kind = link_kind_name(e->links[i]->ops->kind);
+        const char *kind = link_kind_name(f->links[i]->ops->kind);
         if (strcmp(name, "none") && strcmp(name, kind))
             return "mixed";
         name = kind;
@@ -359,7 +359,8 @@ static const char *link_name(const struct engine *e)
 
 int session_report(const struct session *s, struct penstock_report *r)
 {
-    const struct engine *e = s->engine;
+    const struct infer *f = s->infer;
+    const struct engine *e = &f->engine;
     double span = e->last > e->first ? e->last - e->first : 0, busy = 0;
 
     r->stages = calloc(s->n_stages, sizeof(*r->stages));
@@ -367,7 +368,7 @@ int session_report(const struct session *s, struct penstock_report *r)
         return log_no_memory("the report");
     r->n_stages = s->n_stages;
     r->micro_batches = s->groups;
-    snprintf(r->link, sizeof(r->link), "%s", link_name(e));
+    snprintf(r->link, sizeof(r->link), "%s", link_name(f));
     for (int i = 0; i < s->n_stages; i++) {
         const struct lane *lane = &s->lanes.lanes[s->stage_lane[i]];
         struct penstock_stage_report *t = &r->stages[i];
@@ -375,8 +376,8 @@ int session_report(const struct session *s, struct penstock_report *r)
         snprintf(t->lane, sizeof(t->lane), "%s", lane->spec.name);
         t->first = s->ranges[i].first;
         t->last = s->ranges[i].first + s->ranges[i].count - 1;
-        t->bytes_predicted = e->predicted[i];
-        t->bytes_measured = e->measured[i];
+        t->bytes_predicted = f->predicted[i];
+        t->bytes_measured = f->measured[i];
         /* What kernels took for themselves is the lane's: shown with its first stage. */
         if (!i || s->stage_lane[i] != s->stage_lane[i - 1])
             t->bytes_measured += lane->ctx->scratch_bytes;

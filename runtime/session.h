@@ -2,7 +2,7 @@
 #ifndef PENSTOCK_SESSION_H
 #define PENSTOCK_SESSION_H
 
-#include "runtime/engine.h"
+#include "runtime/infer.h"
 #include "runtime/penstock.h"
 
 /* A sequence of the work and its place in the KV cache. Its slot is its index. */
@@ -41,7 +41,7 @@ struct session {
     enum link_kind link;
     enum engine_order order;
     struct batch_limits limits;
-    struct engine *engine;
+    struct infer *infer;
 };
 
 /* Checks the options and the prompts, places and loads the model. One line for what is wrong. */

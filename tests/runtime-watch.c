@@ -8,12 +8,15 @@ static struct lane lanes[STAGES];
 static struct lane_set set = {.lanes = lanes, .n = STAGES};
 static int stage_lane[STAGES] = {0, 1, 2};
 static struct engine engine = {
-    .config = {.lanes = &set, .n_stages = STAGES, .stage_lane = stage_lane}};
+    .lanes = &set, .n_stages = STAGES, .stage_lane = stage_lane};
 
 static struct op_task op(int kind, int stage, int mb, bool ended)
 {
-    return (struct op_task){
-        .op = {.kind = kind, .stage = stage, .mb = mb}, .lane = stage, .ended = ended};
+    return (struct op_task){.op = {.kind = kind, .stage = stage, .mb = mb},
+                            .lane = stage,
+                            .ended = ended,
+                            .hop = kind == SCHED_RECV_F ? "RECV_F" : NULL,
+                            .from = stage - 1};
 }
 
 static void names_the_receiver_and_where_the_sender_is(void **state)
@@ -38,7 +41,8 @@ static void names_the_tokens(void **state)
     char text[256];
 
     (void)state;
-    ops[0].tokens = true;
+    ops[0].hop = "the tokens";
+    ops[0].from = 2;
     watch_describe(text, sizeof(text), &s);
     assert_string_equal(
         text, "lane 0 waits for the tokens of stage 0, micro-batch 3, from lane "
