@@ -28,7 +28,7 @@ int cmd_topo(int argc, char **argv)
     const char *devices = NULL, *svg = NULL;
     int flag;
 
-    while ((flag = getopt_long(argc, argv, "h", flags, NULL)) != -1) {
+    while ((flag = next_flag(argc, argv, ":h", flags)) != -1) {
         if (flag == OPT_DEVICES) {
             devices = optarg;
         } else if (flag == OPT_SVG) {
@@ -40,11 +40,8 @@ int cmd_topo(int argc, char **argv)
             return 1;
         }
     }
-    if (optind < argc) {
-        fprintf(stderr, "penstock: error: topo takes no argument like %s\n",
-                argv[optind]);
+    if (no_arguments(argc, argv))
         return 1;
-    }
     if (penstock_topo(stdout, svg, devices))
         return 1;
     return close_stdout() != 0;
