@@ -62,3 +62,10 @@ void blas_sgemm(bool transposed, int M, int N, int K, float alpha, const float *
     blas.sgemm(CblasRowMajor, CblasNoTrans, transposed ? CblasTrans : CblasNoTrans, M, N,
                K, alpha, A, lda, B, ldb, beta, C, ldc);
 }
+
+void blas_sgemm_tn(int M, int N, int K, float alpha, const float *A, int lda,
+                   const float *B, int ldb, float beta, float *C, int ldc)
+{
+    blas.sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, M, N, K, alpha, A, lda, B, ldb,
+               beta, C, ldc);
+}

@@ -1,5 +1,6 @@
 /* The CPU backend: its context, memory and table of kernels. */
 #include "kernels/cpu.h"
+#include "kernels/train_cpu.h"
 #include "kernels/blas.h"
 
 #include <errno.h>
@@ -138,6 +139,7 @@ static const struct kernel_ops cpu_ops = {
     .gather_fwd = gather_fwd_cpu,
     .sample = sample_cpu,
     .logprob = logprob_cpu,
+    .train = &train_ops_cpu,
 };
 
 int kernel_cpu_create(struct kernel_ctx **out, int n_threads, const int *cpus)

@@ -1,5 +1,6 @@
 /* What contexts of every backend have in common. */
 #include "kernels/kernel.h"
+#include "kernels/train.h"
 
 #include <float.h>
 
@@ -9,6 +10,11 @@ void kernel_destroy(struct kernel_ctx *ctx)
 {
     if (ctx)
         ctx->ops->destroy(ctx);
+}
+
+const struct kernel_train_ops *kernel_train(const struct kernel_ctx *ctx)
+{
+    return ctx->ops->train;
 }
 
 int kernel_error(struct kernel_ctx *ctx)

@@ -22,6 +22,7 @@ extern "C" {
 #define KERNEL_HEAD_DIM_STEP 8
 
 struct kernel_ops;
+struct kernel_train_ops;
 struct cpu_pool;
 struct cuda_state;
 
@@ -160,6 +161,8 @@ struct kernel_ops {
      * double or compensated. */
     void (*logprob)(struct kernel_ctx *ctx, float *out, const float *logits,
                     const int32_t *target, int rows, int V);
+
+    const struct kernel_train_ops *train; /* of the same backend: kernels/train.h */
 };
 
 /* CPU context: n_threads threads (the caller is one of them); cpus (n_threads) OS

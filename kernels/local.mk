@@ -1,7 +1,9 @@
 # Sources of kernels/, one a line, headers too.
 libpenstock_core_la_SOURCES += \
+	%D%/adamw_cpu.c \
 	%D%/arena.c \
 	%D%/arena.h \
+	%D%/attn_bwd_cpu.c \
 	%D%/attn_cpu.c \
 	%D%/base.c \
 	%D%/base.h \
@@ -10,25 +12,35 @@ libpenstock_core_la_SOURCES += \
 	%D%/cpu.c \
 	%D%/cpu.h \
 	%D%/device.h \
+	%D%/embed_bwd_cpu.c \
 	%D%/embed_cpu.c \
 	%D%/exp.h \
+	%D%/gemm_bwd_cpu.c \
 	%D%/gemm_cpu.c \
 	%D%/kernel.c \
 	%D%/kernel.h \
+	%D%/loss_bwd_cpu.c \
 	%D%/loss_cpu.c \
+	%D%/norm_bwd_cpu.c \
 	%D%/norm_cpu.c \
 	%D%/pool.c \
 	%D%/pool.h \
+	%D%/rope_bwd_cpu.c \
 	%D%/rope_cpu.c \
 	%D%/sample.h \
 	%D%/sample_cpu.c \
+	%D%/swiglu_bwd_cpu.c \
 	%D%/swiglu_cpu.c \
+	%D%/train.h \
+	%D%/train_cpu.c \
+	%D%/train_cpu.h \
 	%D%/vec.c \
 	%D%/vec.h \
 	%D%/vec_avx2.c \
 	%D%/vec_avx512.c \
 	%D%/vec_base.c \
-	%D%/vec_body.h
+	%D%/vec_body.h \
+	%D%/vec_train_body.h
 
 if HAVE_CUDA
 libpenstock_core_la_SOURCES += \

@@ -12,6 +12,7 @@
 #define VEC_FMA_EXACT    VEC_FMA
 #define VEC_MAX(a, b)    ((vf)_mm256_max_ps(a, b))
 #define VEC_MIN(a, b)    ((vf)_mm256_min_ps(a, b))
+#define VEC_SQRT(x)      ((vf)_mm256_sqrt_ps(x))
 #define VEC_FOLD(x)                                                                      \
     ((v4)_mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1)))
 #define VEC_DOT_ROWS  2

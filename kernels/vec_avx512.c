@@ -12,6 +12,7 @@
 #define VEC_FMA_EXACT    VEC_FMA
 #define VEC_MAX(a, b)    ((vf)_mm512_max_ps(a, b))
 #define VEC_MIN(a, b)    ((vf)_mm512_min_ps(a, b))
+#define VEC_SQRT(x)      ((vf)_mm512_sqrt_ps(x))
 #define VEC_HALF(x)      _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1))
 #define VEC_FOLD(x)                                                                      \
     ((v4)_mm_add_ps(_mm256_castps256_ps128(VEC_HALF(x)),                                 \

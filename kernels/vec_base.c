@@ -11,6 +11,7 @@
           fmaf((a)[2], (b)[2], (c)[2]), fmaf((a)[3], (b)[3], (c)[3])})
 #define VEC_MAX(a, b) pick((a) > (b), a, b)
 #define VEC_MIN(a, b) pick((a) < (b), a, b)
+#define VEC_SQRT(x)   ((vf){sqrtf((x)[0]), sqrtf((x)[1]), sqrtf((x)[2]), sqrtf((x)[3])})
 #define VEC_FOLD(x)   (x)
 #define VEC_DOT_ROWS  2
 #define VEC_DOT_COLS  4

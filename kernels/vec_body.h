@@ -1,7 +1,8 @@
-/* The inner loops of vec.h for vectors of VEC floats. Who includes this defines VEC, VEC_FN (the
- * processor as a function attribute), VEC_NAME, VEC_FMA (a * b + c), VEC_FMA_EXACT (the same, rounded
- * once), VEC_MAX and VEC_MIN (the second if one is no number), VEC_FOLD (four sums of a vector) and the
- * rows and columns that dots and multiply keep in registers. */
+/* The inner loops of vec.h for vectors of VEC floats. Who includes this defines VEC,
+ * VEC_FN (the processor as a function attribute), VEC_NAME, VEC_FMA (a * b + c),
+ * VEC_FMA_EXACT (the same, rounded once), VEC_MAX and VEC_MIN (the second if one is no
+ * number), VEC_SQRT, VEC_FOLD (four sums of a vector) and the rows and columns that
+ * dots and multiply keep in registers. */
 #include <string.h>
 
 #include "kernels/vec.h"
@@ -63,7 +64,8 @@ VEC_INLINE float sum_of(vf x)
     return (a[0] + a[2]) + (a[1] + a[3]);
 }
 
-/* exact: with VEC_FMA_EXACT, which is slow where the processor has no such instruction. */
+/* exact: with VEC_FMA_EXACT, which is slow where the processor has no such
+ * instruction. */
 VEC_INLINE vf fma_of(vf a, vf b, vf c, bool exact)
 {
     return exact ? VEC_FMA_EXACT(a, b, c) : VEC_FMA(a, b, c);
@@ -86,8 +88,8 @@ VEC_INLINE vf exp_of(vf x, bool exact)
     return e * (vf)(((vi)t + 127) << 23);
 }
 
-/* y[r][j] for r < rows, j < cols, both constants after inlining. Meanwhile `ahead` rows of k floats
- * from next come nearer. */
+/* y[r][j] for r < rows, j < cols, both constants after inlining. Meanwhile `ahead`
+ * rows of k floats from next come nearer. */
 VEC_INLINE void dot_block(float *y, size_t ldy, const float *x, size_t ldx,
                           const float *w, int k, int rows, int cols, const float *next,
                           int ahead)
@@ -136,9 +138,9 @@ VEC_INLINE void dot_some(float *y, size_t ldy, const float *x, size_t ldx, const
         dot_block(y, ldy, x, ldx, w, k, 1, cols, next, ahead);
 }
 
-/* All rows against cols rows of w, which come from memory once and then lie in the cache. The work on
- * them is the time to fetch the next cols rows, a share with each group of rows; what is past the end
- * of w is only a hint. */
+/* All rows against cols rows of w, which come from memory once and then lie in the
+ * cache. The work on them is the time to fetch the next cols rows, a share with each
+ * group of rows; what is past the end of w is only a hint. */
 VEC_INLINE void dot_cols(float *y, size_t ldy, const float *x, size_t ldx, const float *w,
                          int rows, int k, int cols)
 {
@@ -468,6 +470,8 @@ VEC_LOOP void scale(float *y, const float *x, const float *w, float scale, size_
         y[i] = x[i] * scale * w[i];
 }
 
+#include "kernels/vec_train_body.h"
+
 const struct vec_ops VEC_NAME = {
     .name = VEC_TEXT,
     .dots = dots,
@@ -481,4 +485,13 @@ const struct vec_ops VEC_NAME = {
     .swiglu = swiglu,
     .squares = squares,
     .scale = scale,
+    .add = add,
+    .add_product = add_product,
+    .dot_three = dot_three,
+    .norm_bwd = norm_bwd,
+    .swiglu_bwd = swiglu_bwd,
+    .softmax_bwd = softmax_bwd,
+    .exp_scaled = exp_scaled,
+    .square_total = square_total,
+    .adamw = adamw,
 };

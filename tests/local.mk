@@ -14,11 +14,14 @@ UNIT_TESTS += \
 	%D%/kernels-cpu \
 	%D%/kernels-pool \
 	%D%/kernels-sample \
+	%D%/kernels-train \
+	%D%/kernels-train-attn \
+	%D%/kernels-train-step \
 	%D%/kernels-twin \
 	%D%/kernels-twin-attn \
 	%D%/kernels-twin-sample \
 	%D%/kernels-vec
-EXTRA_DIST += %D%/kernels.h %D%/kernels-twin.h
+EXTRA_DIST += %D%/kernels.h %D%/kernels-train.h %D%/kernels-twin.h
 
 # --- schedules ---
 UNIT_TESTS +=
