@@ -23,8 +23,8 @@ static size_t batch_bytes(const struct batch_limits *m)
 
 static bool any_gpu(const struct session *s)
 {
-    return s->lanes.lanes[0].spec.kind == LANE_CUDA ||
-           s->lanes.lanes[s->lanes.n - 1].spec.kind == LANE_CUDA;
+    return s->machine.lanes.lanes[0].spec.kind == LANE_CUDA ||
+           s->machine.lanes.lanes[s->machine.lanes.n - 1].spec.kind == LANE_CUDA;
 }
 
 /* Runs on a lane's thread, so that the pages are near it. */
@@ -72,7 +72,7 @@ int batcher_init(struct batcher *b, struct session *s,
         b->sampling = *sampling;
     b->cap = s->groups > BATCHER_WINDOW ? s->groups : BATCHER_WINDOW;
     b->batch_bytes = batch_bytes(&s->limits);
-    int err = task_call(s->lanes.lanes[0].worker, take_slab, b);
+    int err = task_call(s->machine.lanes.lanes[0].worker, take_slab, b);
     for (int i = 0; i < BATCHER_SETS && !err; i++)
         err = init_set(b, &b->sets[i]);
     if (err)
@@ -227,7 +227,8 @@ static void add_targets(struct batcher *b, struct batch *t, const struct segment
         t->pack[t->at.target + i] = next < q->n_prompt ? q->prompt[next] : -1;
     }
     if (b->logits)
-        t->logits = b->logits[g->sequence] + g->first * b->session->model->config.V;
+        t->logits =
+            b->logits[g->sequence] + g->first * b->session->machine.model->config.V;
 }
 
 static void fill_piece(struct batcher *b, struct batch *t, int *sequence_of,

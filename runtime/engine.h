@@ -54,10 +54,10 @@ struct op_task {
     struct step *step;
     struct sched_op op;
     int lane;
-    int slot, grad_slot; /* buffers that it uses, as submit likes */
-    bool results;        /* when it ends, the micro-batch has results on the host */
-    const char *hop;     /* a transfer: what is received, else NULL */
-    int from;            /* a transfer: the sending lane */
+    int slot, grad_slot, in, out; /* buffers that it uses, as submit likes */
+    bool results;    /* when it ends, the micro-batch has results on the host */
+    const char *hop; /* a transfer: what is received, else NULL */
+    int from;        /* a transfer: the sending lane */
     /* Does the op: on the CPU, or enqueued on the lane's stream. A hop makes `stream` wait for it. */
     int (*work)(struct op_task *o, void *stream);
     bool ran, ended;

@@ -78,7 +78,7 @@ static int launch(struct generation *g, struct flight *f, struct batch_set *set)
     }
     if (err || !set->n)
         return err;
-    err = sched_forward(&f->plan, s->lanes.n, s->n_stages, s->stage_lane, set->n);
+    err = sched_forward(&f->plan, s->machine.lanes.n, s->n_stages, s->stage_lane, set->n);
     if (!err)
         err = infer_step(s->infer, &f->plan, set->list, &f->step);
     if (err)
@@ -180,7 +180,7 @@ int penstock_generate(struct penstock_report *out, const struct penstock_options
     int err = session_open(&g.session, options, &w);
     if (err)
         return err;
-    const struct model_config *c = &g.session.model->config;
+    const struct model_config *c = &g.session.machine.model->config;
     g.n_eos = c->n_eos;
     memcpy(g.eos, c->eos, sizeof(g.eos));
     for (int i = 0; i < g.session.n_sequences; i++) {

@@ -23,6 +23,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/infer.c \
 	%D%/infer.h \
 	%D%/infer_step.c \
+	%D%/machine.c \
+	%D%/machine.h \
 	%D%/setup.c \
 	%D%/setup.h \
 	%D%/task.c \

@@ -21,7 +21,7 @@ static int run_window(struct session *s, struct batch_set *set,
 {
     struct sched_plan plan;
     struct step *step = NULL;
-    int err = sched_forward(&plan, s->lanes.n, s->n_stages, s->stage_lane, set->n);
+    int err = sched_forward(&plan, s->machine.lanes.n, s->n_stages, s->stage_lane, set->n);
 
     if (!err)
         err = infer_step(s->infer, &plan, set->list, &step);

@@ -20,64 +20,11 @@
  * in rows, of a CPU core and of a data-centre GPU. Rough until costs are measured. */
 #define CPU_FLOOR_ROWS 12
 #define GPU_FLOOR_ROWS 160
-/* Speed of a multiprocessor in processors, as rough. */
-#define GPU_SM_SPEED   80
-
-static int open_lanes(struct session *s, const struct penstock_options *o)
-{
-    enum dtype dtype = DTYPE_BF16;
-    const char *name = o->dtype ? o->dtype : "auto";
-    bool cpu = false;
-
-    for (int i = 0; i < s->n_specs; i++)
-        cpu |= s->specs[i].kind == LANE_CPU;
-    if (!strcmp(name, "fp32") || (!strcmp(name, "auto") && cpu)) {
-        dtype = DTYPE_F32;
-    } else if (!strcmp(name, "bf16") && cpu) {
-        log_error("--dtype bf16: CPU lanes compute in fp32; leave them out or use fp32");
-        return -EINVAL;
-    } else if (strcmp(name, "bf16") && strcmp(name, "auto")) {
-        log_error("--dtype %s: expected auto, fp32 or bf16", name);
-        return -EINVAL;
-    }
-    int n = s->n_stages < s->n_specs ? s->n_stages : s->n_specs;
-    int err = task_init(s->specs, n);
-    s->started = !err;
-    if (!err)
-        err = lane_set_create(&s->lanes, s->specs, n, dtype);
-    return err ? err : task_assign(s->lanes.lanes, n);
-}
-
-static int open_machine(struct session *s, const struct penstock_options *o)
-{
-    task_environment(NULL, 0);
-    int err = place_open(&s->place);
-    if (!err)
-        err = place_parse(s->place, &s->specs, &s->n_specs, o->devices);
-    if (!err)
-        task_environment(s->specs, s->n_specs);
-    return err;
-}
-
-static int parse_words(struct session *s, const struct penstock_options *o)
-{
-    const char *order = o->order ? o->order : "strict";
-    s->link = LINK_AUTO;
-    if (o->link && link_kind_parse(&s->link, o->link))
-        return -EINVAL;
-    if (strcmp(order, "strict") && strcmp(order, "prio")) {
-        log_error("--order %s: expected strict or prio", order);
-        return -EINVAL;
-    }
-    s->order = strcmp(order, "prio") ? ORDER_STRICT : ORDER_PRIO;
-    return 0;
-}
-
 /* The context: what is asked for, else what the longest sequence needs, never more than the model has. */
 static int choose_context(struct session *s, const struct penstock_options *o,
                           const struct session_work *w)
 {
-    size_t most = s->model->config.max_positions, need = 0;
+    size_t most = s->machine.model->config.max_positions, need = 0;
 
     if (o->context > most) {
         log_error("a context of %zu is too long: the model has %zu positions", o->context,
@@ -106,13 +53,13 @@ static int check_prompt(const struct session *s, const struct session_work *w, i
         log_error(
             "prompt %d has %zu tokens and the context is %zu: raise -c (the model has "
             "%zu positions) or shorten it",
-            i, p->n, s->context, s->model->config.max_positions);
+            i, p->n, s->context, s->machine.model->config.max_positions);
         return -EINVAL;
     }
     for (size_t t = 0; t < p->n; t++)
-        if (p->ids[t] < 0 || (size_t)p->ids[t] >= s->model->config.V) {
+        if (p->ids[t] < 0 || (size_t)p->ids[t] >= s->machine.model->config.V) {
             log_error("prompt %d, token %zu: id %d is not in the vocabulary of %zu", i, t,
-                      p->ids[t], s->model->config.V);
+                      p->ids[t], s->machine.model->config.V);
             return -EINVAL;
         }
     return 0;
@@ -181,12 +128,12 @@ static void set_limits(struct session *s, const struct session_work *w)
 
 static int count_stages(struct session *s, const struct penstock_options *o)
 {
-    size_t layers = s->model->config.L;
+    size_t layers = s->machine.model->config.L;
     if (o->stages < 0) {
         log_error("--stages %d: expected a positive number", o->stages);
         return -EINVAL;
     }
-    s->n_stages = o->stages ? o->stages : s->n_specs;
+    s->n_stages = o->stages ? o->stages : s->machine.n_specs;
     if (!o->stages && !o->devices && (size_t)s->n_stages > layers)
         s->n_stages = (int)layers;
     if ((size_t)s->n_stages > layers) {
@@ -221,7 +168,7 @@ static struct partition_work count_work(const struct session *s,
                                         const struct session_work *w)
 {
     struct partition_work p = {0};
-    bool gpu = s->lanes.lanes[0].spec.kind == LANE_CUDA;
+    bool gpu = s->machine.lanes.lanes[0].spec.kind == LANE_CUDA;
     double floor = gpu ? GPU_FLOOR_ROWS : CPU_FLOOR_ROWS, tokens = 0, new = 0;
 
     for (int i = 0; i < s->n_sequences; i++) {
@@ -241,7 +188,7 @@ static struct partition_work count_work(const struct session *s,
 static int place_stages(struct session *s, const struct penstock_options *o,
                         const struct session_work *w)
 {
-    const struct model_config *c = &s->model->config;
+    const struct model_config *c = &s->machine.model->config;
     struct partition_work work = count_work(s, w);
     double layer, embed, head, *speed = calloc(s->n_stages, sizeof(*speed));
     int err = 0;
@@ -251,11 +198,8 @@ static int place_stages(struct session *s, const struct penstock_options *o,
     if (!speed || !s->ranges || !s->stage_lane)
         err = log_no_memory("the stages");
     for (int i = 0; i < s->n_stages && !err; i++) {
-        const struct lane *lane;
-        s->stage_lane[i] = (int)((long)i * s->lanes.n / s->n_stages);
-        lane = &s->lanes.lanes[s->stage_lane[i]];
-        speed[i] =
-            lane->spec.kind == LANE_CUDA ? lane->sms * GPU_SM_SPEED : lane->spec.n_cpus;
+        s->stage_lane[i] = (int)((long)i * s->machine.lanes.n / s->n_stages);
+        speed[i] = machine_speed(&s->machine.lanes.lanes[s->stage_lane[i]]);
     }
     partition_costs(c, &work, &layer, &embed, &head);
     if (err)
@@ -276,16 +220,16 @@ static int place_stages(struct session *s, const struct penstock_options *o,
 static int start_engine(struct session *s, const struct penstock_options *o)
 {
     return infer_create(&s->infer, &(struct infer_config){
-                                       .model = s->model,
-                                       .place = s->place,
-                                       .lanes = &s->lanes,
+                                       .model = s->machine.model,
+                                       .place = s->machine.place,
+                                       .lanes = &s->machine.lanes,
                                        .n_stages = s->n_stages,
                                        .ranges = s->ranges,
                                        .stage_lane = s->stage_lane,
                                        .limits = s->limits,
                                        .groups = s->groups,
-                                       .link = s->link,
-                                       .order = s->order,
+                                       .link = s->machine.link,
+                                       .order = s->machine.order,
                                        .deadline = DEADLINE_S,
                                        .progress = o->progress,
                                        .user = o->user,
@@ -296,14 +240,10 @@ int session_open(struct session *s, const struct penstock_options *o,
                  const struct session_work *w)
 {
     *s = (struct session){0};
-    int err = parse_words(s, o);
-    if (!err)
-        err = open_machine(s, o);
-    if (!err)
-        err = o->shape ? model_open_shape(&s->model, o->shape, 0)
-                       : model_open(&s->model, o->model);
-    if (!err)
-        err = count_stages(s, o);
+    int err = machine_open(&s->machine, o);
+    if (err)
+        return err;
+    err = count_stages(s, o);
     if (!err)
         err = count_groups(s, o, w);
     if (!err)
@@ -313,7 +253,9 @@ int session_open(struct session *s, const struct penstock_options *o,
     if (!err)
         set_limits(s, w);
     if (!err)
-        err = open_lanes(s, o);
+        err = machine_start(&s->machine, o,
+                            s->n_stages < s->machine.n_specs ? s->n_stages
+                                                             : s->machine.n_specs);
     if (!err)
         err = place_stages(s, o, w);
     if (!err)
@@ -328,12 +270,7 @@ void session_close(struct session *s)
     if (s->infer && s->infer->engine.stalled)
         return;
     infer_destroy(s->infer);
-    lane_set_destroy(&s->lanes);
-    if (s->started)
-        task_fini();
-    lane_specs_free(s->specs, s->n_specs);
-    place_close(s->place);
-    model_close(s->model);
+    machine_close(&s->machine);
     for (int i = 0; s->sequences && i < s->n_sequences; i++)
         free(s->sequences[i].tokens);
     free(s->sequences);
@@ -370,7 +307,7 @@ int session_report(const struct session *s, struct penstock_report *r)
     r->micro_batches = s->groups;
     snprintf(r->link, sizeof(r->link), "%s", link_name(f));
     for (int i = 0; i < s->n_stages; i++) {
-        const struct lane *lane = &s->lanes.lanes[s->stage_lane[i]];
+        const struct lane *lane = &s->machine.lanes.lanes[s->stage_lane[i]];
         struct penstock_stage_report *t = &r->stages[i];
         t->index = i;
         snprintf(t->lane, sizeof(t->lane), "%s", lane->spec.name);
@@ -384,6 +321,6 @@ int session_report(const struct session *s, struct penstock_report *r)
         t->busy = span > 0 ? e->busy[i] / span : 0;
         busy += e->busy[i];
     }
-    r->bubble = span > 0 ? 1 - busy / (s->lanes.n * span) : 0;
+    r->bubble = span > 0 ? 1 - busy / (s->machine.lanes.n * span) : 0;
     return 0;
 }

@@ -3,6 +3,7 @@
 #define PENSTOCK_SESSION_H
 
 #include "runtime/infer.h"
+#include "runtime/machine.h"
 #include "runtime/penstock.h"
 
 /* A sequence of the work and its place in the KV cache. Its slot is its index. */
@@ -26,20 +27,13 @@ struct session_work {
 };
 
 struct session {
-    struct place *place;
-    struct lane_spec *specs;
-    int n_specs;
-    bool started; /* StarPU runs */
-    struct lane_set lanes;
-    struct model *model;
+    struct machine machine;
     struct sequence *sequences;
     int n_sequences;
     size_t ubatch, context;
     int n_stages, groups;
     struct stage_range *ranges;
     int *stage_lane;
-    enum link_kind link;
-    enum engine_order order;
     struct batch_limits limits;
     struct infer *infer;
 };
