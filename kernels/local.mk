@@ -51,6 +51,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/embed_cuda.cu \
 	%D%/gemm_cuda.cu \
 	%D%/loss_cuda.cu \
+	%D%/mma_cuda.h \
 	%D%/norm_cuda.cu \
 	%D%/prefill_cuda.cu \
 	%D%/rope_cuda.cu \
