@@ -29,7 +29,13 @@ libpenstock_core_la_SOURCES += \
 	%D%/setup.h \
 	%D%/task.c \
 	%D%/task.h \
+	%D%/grad.c \
 	%D%/text.c \
+	%D%/trainer.c \
+	%D%/trainer.h \
+	%D%/trainer_step.c \
+	%D%/training.c \
+	%D%/training.h \
 	%D%/topo.c \
 	%D%/topo.h \
 	%D%/topo_svg.c \

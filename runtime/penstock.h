@@ -151,6 +151,37 @@ int penstock_score(struct penstock_score_report *report,
                    const struct penstock_score *work);
 void penstock_score_report_free(struct penstock_score_report *report);
 
+/* ---- Training ------------------------------------------------------------------------------------- */
+
+/* How a step is scheduled over the lanes. */
+struct penstock_schedule {
+    const char *name;      /* "1f1b", ... or FILE.csv; NULL: 1f1b */
+    int chunks;            /* stages per lane; 0: the schedule's own */
+    int micro_batches;     /* 0: one per lane */
+    const char *recompute; /* "none", "layer", "selective"; NULL: none */
+};
+
+struct penstock_gradient {
+    char name[128];    /* of the parameter in Hugging Face files */
+    size_t rows, cols; /* cols 1: a vector */
+    float *values;     /* (rows, cols) */
+};
+
+struct penstock_grad_report {
+    double loss, grad_norm;
+    struct penstock_gradient *gradients; /* (n) */
+    size_t n;
+    struct penstock_report run; /* stages, bubble */
+};
+
+/* The mean cross-entropy of the next token over n sequences, and its gradients. *report is freed with
+ * penstock_grad_report_free. */
+int penstock_grad(struct penstock_grad_report *report,
+                  const struct penstock_options *options,
+                  const struct penstock_schedule *schedule,
+                  const struct penstock_prompt *sequences, int n);
+void penstock_grad_report_free(struct penstock_grad_report *report);
+
 /* What the configuration of options' model or shape says of it. */
 struct penstock_model_info {
     char arch[16];

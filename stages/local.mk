@@ -30,6 +30,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/model.h \
 	%D%/normalize.c \
 	%D%/normalize.h \
+	%D%/optimizer.c \
 	%D%/params.c \
 	%D%/params.h \
 	%D%/partition.c \
@@ -53,6 +54,10 @@ libpenstock_core_la_SOURCES += \
 	%D%/spm.c \
 	%D%/stage.c \
 	%D%/stage.h \
+	%D%/train.c \
+	%D%/train.h \
+	%D%/train_head.c \
+	%D%/train_layer.c \
 	%D%/tokenizer.c \
 	%D%/tokenizer.h \
 	%D%/tokenizer_decode.c \

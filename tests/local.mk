@@ -41,6 +41,7 @@ EXTRA_DIST += %D%/data %D%/stages-files.h %D%/stages-refuse.h %D%/stages-tokeniz
 
 # --- runtime ---
 UNIT_TESTS += \
+	%D%/runtime-grad \
 	%D%/runtime-lane \
 	%D%/runtime-link \
 	%D%/runtime-link-gpu \
@@ -65,13 +66,13 @@ EXTRA_DIST += %D%/golden/smollm2.py
 GOLDEN_TOOLS +=
 
 # --- fuzz targets: %D%/fuzz/NAME from %D%/fuzz/NAME.c, with configure --enable-fuzzers; each
-#     with a line tests_fuzz_NAME_LDFLAGS = $(FUZZ_LDFLAGS). Seeds lie in %D%/fuzz/NAME.seeds/ ---
-FUZZ_LDFLAGS = $(AM_LDFLAGS) $(FUZZER_LDFLAGS)
+#     with a line tests_fuzz_NAME_LDFLAGS = $(FUZZ_LINK). Seeds lie in %D%/fuzz/NAME.seeds/ ---
+FUZZ_LINK = $(AM_LDFLAGS) $(FUZZER_LDFLAGS)
 FUZZ_TARGETS += %D%/fuzz/config %D%/fuzz/gguf %D%/fuzz/safetensors %D%/fuzz/tokenizer
-tests_fuzz_config_LDFLAGS = $(FUZZ_LDFLAGS)
-tests_fuzz_gguf_LDFLAGS = $(FUZZ_LDFLAGS)
-tests_fuzz_safetensors_LDFLAGS = $(FUZZ_LDFLAGS)
-tests_fuzz_tokenizer_LDFLAGS = $(FUZZ_LDFLAGS)
+tests_fuzz_config_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_gguf_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_safetensors_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_tokenizer_LDFLAGS = $(FUZZ_LINK)
 EXTRA_DIST += %D%/fuzz/config.seeds %D%/fuzz/gguf.seeds %D%/fuzz/safetensors.seeds \
 	%D%/fuzz/tokenizer.seeds
 

@@ -1,0 +1,89 @@
+/* Training on the engine: stages with gradients and optimizer state, activations forward and gradients backward
+ * from lane to lane, any checked plan of one copy of the weights. It knows micro-batches, not text. */
+#ifndef PENSTOCK_TRAINER_H
+#define PENSTOCK_TRAINER_H
+
+#include "runtime/engine.h"
+#include "runtime/link.h"
+#include "stages/train.h"
+
+struct trainer_config {
+    const struct model *model;
+    struct place *place;
+    struct lane_set *lanes;
+    const struct sched_plan *plan; /* of every step; its stages are on lanes stage_lane */
+    const struct stage_range *ranges; /* (plan->stages) layers */
+    int rows, segs,
+        positions; /* most rows and sequences of a micro-batch, longest sequence */
+    enum recompute recompute;
+    enum link_kind link;
+    enum engine_order order;
+    double deadline; /* seconds, see struct engine */
+    void (*progress)(void *user, const char *what, double done); /* or NULL */
+    void *user;
+};
+
+/* Numbered buffers of a stage and which micro-batch has them, while a plan is being submitted. There are as many as
+ * are in use at once in the order of submission, and one more, so that a hop can fill it meanwhile. Since a buffer is
+ * taken after it was given back in that order, waiting for it cannot deadlock. */
+struct buffer_pool {
+    int n;
+    int *queue, head, count; /* (n) free ones, longest free first */
+    int *of;                 /* (micro_batches) what a micro-batch has, -1: none */
+    struct task_data **data; /* (n) */
+    void **x; /* (n)(rows, C) of the lane's type; NULL where the stage has them */
+};
+
+/* One stage and the buffers around it. */
+struct trainer_stage {
+    struct stage *stage;
+    struct train_stage *train;
+    struct buffer_pool slots; /* from F to B or W: train_stage's slots */
+    struct buffer_pool grads; /* from I to W, or during B: its grad_slots */
+    struct buffer_pool y;     /* its output, until the next stage's F */
+    struct buffer_pool dx;  /* gradient of its input, until the previous stage's B or I */
+    struct buffer_pool dy;  /* gradient of its output, received; not from the same lane */
+    struct task_data *sums; /* its weights' gradients */
+    bool splits;            /* some of its backward passes are I and W */
+    struct link *forward;   /* from the previous stage; NULL on its lane */
+    struct link *backward;  /* from the next stage; NULL on its lane */
+    size_t predicted, measured; /* bytes */
+};
+
+struct trainer {
+    struct engine engine; /* first: a step's engine is this */
+    struct trainer_config config;
+    struct trainer_stage *stages; /* (plan->stages) */
+    size_t *lane_bytes;           /* (lanes) predicted arena of a lane */
+    struct link *table_out,
+        *table_in; /* the tied table's gradient: first stage to last, and back */
+};
+
+int trainer_create(struct trainer **out, const struct trainer_config *config);
+void trainer_destroy(struct trainer *t);
+
+/* Runs the plan over the micro-batches (plan->micro_batches); gradients are added to what is there. Waits. -EDOM after a
+ * line that names the op if a loss is not finite. */
+int trainer_step(struct trainer *t, struct train_batch **batches);
+
+/* After all micro-batches of a step: joins the tied table's two gradients and gives the 2-norm of all. */
+int trainer_finish(struct trainer *t, double *grad_norm);
+
+/* AdamW on every stage; gradients become 0. */
+int trainer_adamw(struct trainer *t, const struct kernel_adamw *p);
+
+/* The stage that owns a weight: of a tied table the first. -1: none. */
+int trainer_owner(const struct trainer *t, enum model_weight weight, size_t layer);
+
+/* An array of a stage to the host: rows * cols floats of a weight's gradient or master weight. */
+enum trainer_what { TRAINER_GRAD, TRAINER_WEIGHT, TRAINER_M, TRAINER_V };
+int trainer_read(struct trainer *t, float *out, enum trainer_what what,
+                 enum model_weight weight, size_t layer);
+
+/* How many buffers of each pool the plan uses at once: the pools' n, one more included. */
+int trainer_count(struct trainer *t);
+
+/* The engine's submit: an op of a plan as tasks (trainer_step.c). */
+int trainer_submit(struct step *s, struct sched_op op);
+
+#endif

@@ -1,0 +1,379 @@
+/* From options to a loaded trainer, and from sequences to its micro-batches. */
+#include "runtime/training.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "schedules/check.h"
+#include "schedules/csv.h"
+#include "schedules/list.h"
+#include "stages/partition.h"
+
+#define DEADLINE_S 600
+
+static bool is_file(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 4 && !strcmp(name + n - 4, ".csv");
+}
+
+static int read_plan(struct sched_plan *plan, const struct penstock_schedule *s,
+                     struct sched_error *why)
+{
+    FILE *f = fopen(s->name, "r");
+    if (!f) {
+        log_error("--schedule %s: %s", s->name, strerror(errno));
+        return -errno;
+    }
+    int err = sched_csv_read(plan, f, s->micro_batches, why);
+    fclose(f);
+    if (!err && (err = sched_check(plan, 0, why)))
+        sched_plan_fini(plan);
+    return err;
+}
+
+/* A plan for this many lanes, by name or from a file. */
+static int make_plan(struct sched_plan *plan, const struct penstock_schedule *s,
+                     int lanes)
+{
+    struct sched_error why = {.text = ""};
+    struct sched_shape shape = {.lanes = lanes,
+                                .micro_batches =
+                                    s->micro_batches ? s->micro_batches : lanes,
+                                .chunks = s->chunks};
+    const char *name = s->name ? s->name : "1f1b";
+    const struct schedule *known = sched_find(name);
+    int err = is_file(name) ? read_plan(plan, s, &why)
+              : known       ? sched_make(plan, known, &shape, &why)
+                            : -ENOENT;
+
+    if (err == -ENOENT && !is_file(name))
+        log_error("--schedule %s: no such schedule: see penstock schedule list", name);
+    else if (err && why.text[0])
+        log_error("--schedule %s: %s", name, why.text);
+    return err;
+}
+
+/* What training asks of a plan beyond being a right one. */
+static int check_plan(const struct training *t, const char *name)
+{
+    const struct sched_plan *p = &t->plan;
+    const char *why = NULL;
+    bool trains = false;
+
+    for (int l = 0; l < p->lanes; l++)
+        for (size_t i = 0; i < p->lane[l].n; i++)
+            trains |=
+                p->lane[l].ops[i].kind == SCHED_B || p->lane[l].ops[i].kind == SCHED_I;
+    if (!trains)
+        why = "it has no backward ops";
+    else if (p->copies != 1)
+        why = "it keeps two copies of the weights, and training runs plans of one";
+    else if (p->lanes > t->machine.n_specs)
+        why = "it has more lanes than --devices names";
+    else if ((size_t)p->stages > t->machine.model->config.L)
+        why = "it has more stages than the model has layers";
+    if (why)
+        log_error("--schedule %s: %s", name ? name : "1f1b", why);
+    return why ? -EINVAL : 0;
+}
+
+static int cut(struct training *t, const struct penstock_options *o)
+{
+    const struct model_config *c = &t->machine.model->config;
+    struct partition_work work = {1, 1, t->positions / 2.0};
+    double layer, embed, head, *speed = calloc(t->plan.stages, sizeof(*speed));
+    int n = t->plan.stages, err = 0;
+
+    t->ranges = calloc(n, sizeof(*t->ranges));
+    if (!speed || !t->ranges)
+        err = log_no_memory("the stages");
+    for (int i = 0; i < n && !err; i++)
+        speed[i] = machine_speed(&t->machine.lanes.lanes[t->plan.stage_lane[i]]);
+    partition_costs(c, &work, &layer, &embed, &head);
+    if (err)
+        ;
+    else if (o->split)
+        err = partition_by_ratio(t->ranges, n, c->L, o->split);
+    else if (o->layers)
+        err = partition_exact(t->ranges, n, c->L, o->layers);
+    else
+        err = partition_by_cost(t->ranges, n, c->L, layer, embed, head, speed);
+    free(speed);
+    return err;
+}
+
+/* Most sequences of a micro-batch. */
+static int most_sequences(const struct training *t)
+{
+    int m = t->plan.micro_batches;
+    return (t->sequences + m - 1) / m;
+}
+
+static size_t align8(size_t bytes)
+{
+    return (bytes + 7) / 8 * 8;
+}
+
+/* Pack, loss and bad of a micro-batch. Runs on a lane's thread, so that the pages are near it. */
+static int take_slab(void *arg)
+{
+    struct training *t = arg;
+    size_t bytes = t->plan.micro_batches * t->batch_bytes;
+    void *slab = NULL;
+    int err = t->pinned ? device_host_alloc(&slab, bytes) : 0;
+    if (!err && !t->pinned && !(slab = malloc(bytes)))
+        err = log_no_memory("micro-batches");
+    if (!err)
+        memset(slab, 0, bytes);
+    t->slab = slab;
+    return err;
+}
+
+static int make_batches(struct training *t)
+{
+    int segs = most_sequences(t), rows = segs * t->positions, m = t->plan.micro_batches;
+
+    for (int l = 0; l < t->machine.lanes.n; l++)
+        t->pinned |= t->machine.lanes.lanes[l].spec.kind == LANE_CUDA;
+    t->batch_bytes =
+        align8((train_layout(rows, segs).total + rows + 1) * sizeof(int32_t));
+    t->batches = calloc(m, sizeof(*t->batches));
+    t->list = calloc(m, sizeof(*t->list));
+    t->order = calloc(rows, sizeof(*t->order));
+    if (!t->batches || !t->list || !t->order)
+        return log_no_memory("micro-batches");
+    for (int i = 0; i < m; i++)
+        t->list[i] = &t->batches[i];
+    return task_call(t->machine.lanes.lanes[0].worker, take_slab, t);
+}
+
+static int parse_recompute(enum recompute *r, const char *name)
+{
+    static const char *const names[] = {[RECOMPUTE_NONE] = "none",
+                                        [RECOMPUTE_SELECTIVE] = "selective",
+                                        [RECOMPUTE_LAYER] = "layer"};
+    *r = RECOMPUTE_NONE;
+    for (size_t i = 0; name && i < ARRAY_LEN(names); i++)
+        if (!strcmp(name, names[i])) {
+            *r = i;
+            return 0;
+        }
+    if (!name)
+        return 0;
+    log_error("--recompute %s: expected none, layer or selective", name);
+    return -EINVAL;
+}
+
+static int make_trainer(struct training *t, const struct penstock_options *o,
+                        enum recompute r)
+{
+    return trainer_create(&t->trainer, &(struct trainer_config){
+                                           .model = t->machine.model,
+                                           .place = t->machine.place,
+                                           .lanes = &t->machine.lanes,
+                                           .plan = &t->plan,
+                                           .ranges = t->ranges,
+                                           .rows = most_sequences(t) * t->positions,
+                                           .segs = most_sequences(t),
+                                           .positions = t->positions,
+                                           .recompute = r,
+                                           .link = t->machine.link,
+                                           .order = t->machine.order,
+                                           .deadline = DEADLINE_S,
+                                           .progress = o->progress,
+                                           .user = o->user,
+                                       });
+}
+
+static int check_sizes(const struct training *t)
+{
+    if ((size_t)t->positions > t->machine.model->config.max_positions) {
+        log_error("sequences of %d tokens are too long: the model has %zu positions",
+                  t->positions, t->machine.model->config.max_positions);
+        return -EINVAL;
+    }
+    if (t->plan.micro_batches > t->sequences) {
+        log_error(
+            "%d micro-batches cannot share %d sequences: every one needs at least one",
+            t->plan.micro_batches, t->sequences);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int training_open(struct training *t, const struct penstock_options *o,
+                  const struct penstock_schedule *schedule, int sequences, int positions)
+{
+    enum recompute recompute;
+    *t = (struct training){.sequences = sequences, .positions = positions};
+    int err = parse_recompute(&recompute, schedule->recompute);
+    if (!err)
+        err = machine_open(&t->machine, o);
+    if (err)
+        return err;
+    err = make_plan(&t->plan, schedule, t->machine.n_specs);
+    if (!err)
+        err = check_plan(t, schedule->name);
+    if (!err)
+        err = check_sizes(t);
+    if (!err)
+        err = machine_start(&t->machine, o, t->plan.lanes);
+    if (!err)
+        err = cut(t, o);
+    if (!err)
+        err = make_trainer(t, o, recompute);
+    if (!err)
+        err = make_batches(t);
+    if (err)
+        training_close(t);
+    return err;
+}
+
+void training_close(struct training *t)
+{
+    if (t->trainer && t->trainer->engine.stalled)
+        return;
+    trainer_destroy(t->trainer);
+    if (t->pinned && t->slab)
+        device_host_free(t->slab);
+    else
+        free(t->slab);
+    machine_close(&t->machine);
+    sched_plan_fini(&t->plan);
+    free(t->batches);
+    free(t->list);
+    free(t->order);
+    free(t->ranges);
+    *t = (struct training){0};
+}
+
+/* Rows by token, equal tokens in the rows' order: a counting sort would need the vocabulary, so sort pairs. */
+static int by_token(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int sort_tokens(struct train_batch *b, int32_t *pack)
+{
+    int64_t *pairs = malloc(b->rows * sizeof(*pairs));
+    if (!pairs)
+        return log_no_memory("a micro-batch");
+    for (int r = 0; r < b->rows; r++)
+        pairs[r] = (int64_t)pack[b->at.tokens + r] << 32 | r;
+    qsort(pairs, b->rows, sizeof(*pairs), by_token);
+    b->unique = 0;
+    for (int r = 0; r < b->rows; r++) {
+        int32_t token = (int32_t)(pairs[r] >> 32);
+        if (!r || token != pack[b->at.unique_token + b->unique - 1]) {
+            pack[b->at.unique_token + b->unique] = token;
+            pack[b->at.unique_start + b->unique++] = r;
+        }
+        pack[b->at.unique_row + r] = (int32_t)pairs[r];
+    }
+    pack[b->at.unique_start + b->unique] = b->rows;
+    free(pairs);
+    return 0;
+}
+
+static int fill(struct training *t, int mb, const struct penstock_prompt *sequences,
+                int n, float scale)
+{
+    struct train_batch *b = &t->batches[mb];
+    int32_t *pack = (int32_t *)(t->slab + mb * t->batch_bytes);
+    int row = 0;
+
+    *b = (struct train_batch){.segs = n, .pack = pack, .scale = scale};
+    for (int i = 0; i < n; i++) {
+        b->rows += (int)sequences[i].n;
+        b->max_rows =
+            b->max_rows < (int)sequences[i].n ? (int)sequences[i].n : b->max_rows;
+    }
+    b->at = train_layout(b->rows, n);
+    b->loss = (float *)(pack + b->at.total);
+    b->bad = (int32_t *)(b->loss + b->rows);
+    for (int i = 0; i < n; i++) {
+        const struct penstock_prompt *q = &sequences[i];
+        pack[b->at.seg_row + i] = row;
+        for (size_t k = 0; k < q->n; k++, row++) {
+            pack[b->at.tokens + row] = q->ids[k];
+            pack[b->at.pos + row] = (int32_t)k;
+            pack[b->at.row_seg + row] = i;
+            pack[b->at.target + row] = k + 1 < q->n ? q->ids[k + 1] : -1;
+        }
+    }
+    pack[b->at.seg_row + n] = row;
+    return sort_tokens(b, pack);
+}
+
+static int check_sequences(const struct training *t, const struct penstock_prompt *q,
+                           int n)
+{
+    size_t V = t->machine.model->config.V;
+    for (int i = 0; i < n; i++) {
+        if (q[i].n < 2 || q[i].n > (size_t)t->positions) {
+            log_error("sequence %d has %zu tokens: expected 2 to %d", i, q[i].n,
+                      t->positions);
+            return -EINVAL;
+        }
+        for (size_t k = 0; k < q[i].n; k++)
+            if (q[i].ids[k] < 0 || (size_t)q[i].ids[k] >= V) {
+                log_error("sequence %d, token %zu: id %d is not in the vocabulary of %zu",
+                          i, k, q[i].ids[k], V);
+                return -EINVAL;
+            }
+    }
+    return 0;
+}
+
+int training_step(struct training *t, double *loss,
+                  const struct penstock_prompt *sequences, int n)
+{
+    int m = t->plan.micro_batches, err = check_sequences(t, sequences, n);
+    size_t targets = 0;
+    double sum = 0;
+
+    for (int i = 0; i < n; i++)
+        targets += sequences[i].n - 1;
+    for (int mb = 0; mb < m && !err; mb++) {
+        int first = (int)((long)mb * n / m), end = (int)((long)(mb + 1) * n / m);
+        err = fill(t, mb, sequences + first, end - first, 1.0F / targets);
+    }
+    if (!err)
+        err = trainer_step(t->trainer, t->list);
+    if (err)
+        return err;
+    for (int mb = 0; mb < m; mb++)
+        for (int r = 0; r < t->batches[mb].rows; r++)
+            sum += t->batches[mb].loss[r];
+    *loss = sum / targets;
+    return 0;
+}
+
+int training_report(const struct training *t, struct penstock_report *r)
+{
+    const struct engine *e = &t->trainer->engine;
+    double span = e->last > e->first ? e->last - e->first : 0, busy = 0;
+
+    r->stages = calloc(t->plan.stages, sizeof(*r->stages));
+    if (!r->stages)
+        return log_no_memory("the report");
+    r->n_stages = t->plan.stages;
+    r->micro_batches = t->plan.micro_batches;
+    for (int i = 0; i < t->plan.stages; i++) {
+        struct penstock_stage_report *s = &r->stages[i];
+        s->index = i;
+        snprintf(s->lane, sizeof(s->lane), "%s", engine_lane(e, i)->spec.name);
+        s->first = t->ranges[i].first;
+        s->last = t->ranges[i].first + t->ranges[i].count - 1;
+        s->bytes_predicted = t->trainer->stages[i].predicted;
+        s->bytes_measured = t->trainer->stages[i].measured;
+        s->busy = span > 0 ? e->busy[i] / span : 0;
+        busy += e->busy[i];
+    }
+    r->bubble = span > 0 ? 1 - busy / (t->machine.lanes.n * span) : 0;
+    return 0;
+}

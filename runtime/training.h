@@ -1,0 +1,39 @@
+/* A model on its lanes, ready to be trained: what penstock_grad and penstock_train share. */
+#ifndef PENSTOCK_TRAINING_H
+#define PENSTOCK_TRAINING_H
+
+#include "runtime/machine.h"
+#include "runtime/trainer.h"
+
+struct training {
+    struct machine machine;
+    struct sched_plan plan;
+    struct stage_range *ranges; /* (plan.stages) */
+    struct trainer *trainer;
+    int sequences, positions; /* most of a step, and the longest */
+
+    /* The step's micro-batches on the host. */
+    struct train_batch *batches; /* (plan.micro_batches) */
+    struct train_batch **list;   /* the same, as the trainer takes them */
+    uint8_t *slab;               /* (micro_batches, batch_bytes) */
+    size_t batch_bytes;
+    bool pinned;
+    int32_t *order; /* (rows) work space */
+};
+
+/* Makes the plan, checks it against the model and the lanes, cuts and loads the model. sequences, positions: the most
+ * that training_step will be given. One line for what is wrong. */
+int training_open(struct training *t, const struct penstock_options *options,
+                  const struct penstock_schedule *schedule, int sequences, int positions);
+void training_close(struct training *t);
+
+/* One step over n sequences of tokens, each of whose tokens predicts the next: cut into the plan's micro-batches as evenly as
+ * possible, in order. loss: the mean over all real targets; gradients are added to what is there and not yet
+ * joined (trainer_finish). */
+int training_step(struct training *t, double *loss,
+                  const struct penstock_prompt *sequences, int n);
+
+/* Stages as a report: lane, layers, bytes, busy. */
+int training_report(const struct training *t, struct penstock_report *report);
+
+#endif
