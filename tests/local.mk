@@ -46,6 +46,7 @@ UNIT_TESTS += \
 	%D%/runtime-link \
 	%D%/runtime-link-gpu \
 	%D%/runtime-place \
+	%D%/runtime-train \
 	%D%/runtime-topo \
 	%D%/runtime-reference \
 	%D%/runtime-smollm2 \
