@@ -1,13 +1,12 @@
 /* The CUDA backend: its context, memory and table of kernels. */
-#include "kernels/cuda.h"
+#include "kernels/train_cuda.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WORKSPACE_BYTES ((size_t)32 << 20)
-#define STAGE_BYTES     ((size_t)8 << 20)
-#define OLDEST_MAJOR    8 /* compute capability: bf16 matrix instructions */
+#define STAGE_BYTES  ((size_t)8 << 20)
+#define OLDEST_MAJOR 8 /* compute capability: bf16 matrix instructions */
 
 static int errno_of(cudaError_t e)
 {
@@ -208,6 +207,7 @@ static kernel_ops make_ops(void)
     ops.gather_fwd = gather_fwd_cuda;
     ops.sample = sample_cuda;
     ops.logprob = logprob_cuda;
+    ops.train = &train_ops_cuda;
     return ops;
 }
 
@@ -223,7 +223,7 @@ static int start_blas(struct kernel_ctx *ctx)
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasSetStream(state->blas, state->stream);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasSetWorkspace(state->blas, state->workspace, WORKSPACE_BYTES);
+        status = cublasSetWorkspace(state->blas, state->workspace, CUDA_WORKSPACE_BYTES);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasSetSmCountTarget(state->blas, state->sm_count);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -248,7 +248,7 @@ static int start(struct kernel_ctx *ctx)
                   ctx->device, major, OLDEST_MAJOR);
         return -ENODEV;
     }
-    if (cuda_check(ctx, cudaMalloc(&state->workspace, WORKSPACE_BYTES),
+    if (cuda_check(ctx, cudaMalloc(&state->workspace, CUDA_WORKSPACE_BYTES),
                    "making a work space") &&
         cuda_check(
             ctx,

@@ -12,6 +12,9 @@
 #define WARP      32
 #define ALL_LANES 0xffffffffu
 
+/* Of cuBLAS. Other kernels of the same stream may keep partial sums there meanwhile. */
+#define CUDA_WORKSPACE_BYTES ((size_t)32 << 20)
+
 /* Page-locked buffers through which weights go up while the next piece is converted. */
 struct cuda_stage {
     void *buffer;

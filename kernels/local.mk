@@ -44,19 +44,32 @@ libpenstock_core_la_SOURCES += \
 
 if HAVE_CUDA
 libpenstock_core_la_SOURCES += \
+	%D%/adamw_cuda.cu \
+	%D%/attn_bwd_cuda.cu \
+	%D%/attn_bwd_f32_cuda.cu \
+	%D%/attn_bwd_mma_cuda.cu \
 	%D%/attn_cuda.cu \
 	%D%/cuda.cu \
 	%D%/cuda.h \
 	%D%/device_cuda.cu \
+	%D%/embed_bwd_cuda.cu \
 	%D%/embed_cuda.cu \
+	%D%/f32_cuda.h \
+	%D%/gemm_bwd_cuda.cu \
 	%D%/gemm_cuda.cu \
+	%D%/loss_bwd_cuda.cu \
 	%D%/loss_cuda.cu \
 	%D%/mma_cuda.h \
+	%D%/norm_bwd_cuda.cu \
 	%D%/norm_cuda.cu \
 	%D%/prefill_cuda.cu \
+	%D%/rope_bwd_cuda.cu \
 	%D%/rope_cuda.cu \
 	%D%/sample_cuda.cu \
-	%D%/swiglu_cuda.cu
+	%D%/swiglu_bwd_cuda.cu \
+	%D%/swiglu_cuda.cu \
+	%D%/train_cuda.cu \
+	%D%/train_cuda.h
 else
 libpenstock_core_la_SOURCES += \
 	%D%/device_none.c \

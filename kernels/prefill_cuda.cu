@@ -2,6 +2,7 @@
  * et al., 2022): a block goes over the keys of its queries one KV block at a time,
  * with an online softmax. bf16 takes the matrix instructions; fp32 stays in fp32
  * throughout. */
+#include "kernels/f32_cuda.h"
 #include "kernels/mma_cuda.h"
 
 #include <errno.h>
@@ -108,88 +109,6 @@ static __global__ void __launch_bounds__(MMA_THREADS) prefill_mma(attn_args<bf16
 #define F32_ROWS    32
 #define F32_SCORES  (KEYS + 1) /* row stride */
 
-/* Copies rows of D floats, `stride` apart, into rows ld apart; zeros from row `valid`. */
-static __device__ void load_floats(float *dst, int ld, const float *src, size_t stride,
-                                   int rows, int valid, int D)
-{
-    for (int i = threadIdx.x; i < rows * D; i += F32_THREADS) {
-        int r = i / D, c = i % D;
-        dst[r * ld + c] = r < valid ? src[r * stride + c] : 0.0f;
-    }
-}
-
-/* Over the eight lanes of a query. */
-template <typename Op>
-static __device__ __forceinline__ float eight_reduce(float x, Op op)
-{
-    for (int lane = 4; lane > 0; lane /= 2)
-        x = op(x, __shfl_xor_sync(ALL_LANES, x, lane));
-    return x;
-}
-
-/* Scores of keys j, j + 8, .. for the thread's query q (D), from k (KEYS, ld). */
-static __device__ __forceinline__ void f32_scores(float *s, const float *q,
-                                                  const float *k, int ld, int D)
-{
-    int j = threadIdx.x % 8;
-
-#pragma unroll
-    for (int i = 0; i < KEYS / 8; i++)
-        s[i] = 0;
-    for (int d = 0; d < D; d++) {
-        float x = q[d];
-#pragma unroll
-        for (int i = 0; i < KEYS / 8; i++)
-            s[i] += x * k[(j + 8 * i) * ld + d];
-    }
-}
-
-/* Scores become exp(score - max) and go to p (KEYS); returns by how much the old sums
- * shrink. */
-static __device__ __forceinline__ float
-f32_soften(float *s, float *p, float *max, float *sum, float scale, int t, int last)
-{
-    int j = threadIdx.x % 8;
-    float top = *max, part = 0, shrink;
-
-#pragma unroll
-    for (int i = 0; i < KEYS / 8; i++) {
-        s[i] = t + j + 8 * i <= last ? s[i] * scale : -CUDART_INF_F;
-        top = fmaxf(top, s[i]);
-    }
-    top = eight_reduce(top, reduce_max());
-    shrink = expf(*max - top);
-#pragma unroll
-    for (int i = 0; i < KEYS / 8; i++) {
-        float e = expf(s[i] - top);
-        p[j + 8 * i] = e;
-        part += e;
-    }
-    *sum = *sum * shrink + eight_reduce(part, reduce_sum());
-    *max = top;
-    return shrink;
-}
-
-/* Columns j, j + 8, .. of o = o * shrink + p v. */
-template <int MOST>
-static __device__ __forceinline__ void
-f32_values(float *o, const float *p, const float *v, int ld, float shrink, int D)
-{
-    int j = threadIdx.x % 8;
-
-#pragma unroll
-    for (int i = 0; i < MOST / 8; i++)
-        o[i] *= shrink;
-    for (int t = 0; t < KEYS; t++) {
-        float x = p[t];
-#pragma unroll
-        for (int i = 0; i < MOST / 8; i++) {
-            if (i * 8 < D)
-                o[i] += x * v[t * ld + j + 8 * i];
-        }
-    }
-}
-
 /* Block (tile, query head, segment). Keys and values take turns in one buffer. */
 template <int MOST>
 static __global__ void __launch_bounds__(F32_THREADS) prefill_f32(attn_args<float> a)
@@ -212,12 +131,12 @@ static __global__ void __launch_bounds__(F32_THREADS) prefill_f32(attn_args<floa
         __syncthreads();
         load_floats(kv_rows, ld, kv_block(a, a.k, tile.seg, kv, t), D, KEYS, valid, D);
         __syncthreads();
-        f32_scores(s, q + r * D, kv_rows, ld, D);
-        float shrink = f32_soften(s, p, &max, &sum, a.scale, t, last);
+        f32_scores<KEYS>(s, q + r * D, kv_rows, ld, D);
+        float shrink = f32_soften<KEYS>(s, p, &max, &sum, a.scale, t, last);
         __syncthreads();
         load_floats(kv_rows, ld, kv_block(a, a.v, tile.seg, kv, t), D, KEYS, valid, D);
         __syncthreads();
-        f32_values<MOST>(o, p, kv_rows, ld, shrink, D);
+        f32_values<MOST>(o, p, kv_rows, ld, shrink, KEYS, D);
     }
     float *dst = a.o + ((size_t)(tile.first + r) * a.heads + head) * D + j;
 #pragma unroll
