@@ -52,7 +52,7 @@ bad() {
 bad_text() {
     says=$1 input=$2
     shift 2
-    printf "$input" | timeout 30 "$PENSTOCK" "$@" >"$work/stdout" 2>"$work/stderr"
+    printf '%b' "$input" | timeout 30 "$PENSTOCK" "$@" >"$work/stdout" 2>"$work/stderr"
     status=$?
     judge "penstock $* (input $input)" "$says"
 }
@@ -74,9 +74,9 @@ bad_model() {
     bad "$1" run -m "$2" --prompts "$ids" -n 4 --devices "$lane"
 }
 
-# prompts SAYS LINES: lines of a JSONL file for printf.
+# prompts SAYS LINES: lines of a JSONL file, with escapes.
 prompts() {
-    printf "$2" >"$work/prompts.jsonl"
+    printf '%b' "$2" >"$work/prompts.jsonl"
     bad "$1" run -m "$text" --prompts "$work/prompts.jsonl" -n 4 --devices "$lane"
 }
 
@@ -88,9 +88,9 @@ copy_of() {
     echo "$work/$2"
 }
 
-# patch FILE OFFSET BYTES: BYTES for printf.
+# patch FILE OFFSET BYTES: puts them there.
 patch() {
-    printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+    printf '%b' "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
 
 # The offset of a tensor's data in a safetensors file whose header is shorter than 64 KiB.
@@ -108,15 +108,19 @@ cp "$models/tok-llama3/tokenizer.json" "$text/"
 chmod u+w "$text/tokenizer.json"
 
 # --- It does run: a wrong set-up must not look like good refusals ---
-"$PENSTOCK" run -m "$llama" --prompts "$ids" -n 4 --json "$out/a.json" >"$work/stdout" 2>"$work/stderr"
-status=$?
-[ $status -eq 0 ] && [ -s "$work/stdout" ] && [ -s "$out/a.json" ] || complain "a good run"
-"$PENSTOCK" score -m "$llama" --ids "$work/ids.json" --logits "$out/a" >"$work/stdout" 2>"$work/stderr"
-status=$?
-[ $status -eq 0 ] && [ -s "$work/stdout" ] && [ -s "$out/a" ] || complain "a good score"
-"$PENSTOCK" run -m "$text" -p "Hello" -n 4 >"$work/stdout" 2>"$work/stderr"
-status=$?
-[ $status -eq 0 ] && [ -s "$work/stdout" ] || complain "a good prompt"
+# good FILE ARGUMENT...: prints a result and writes FILE.
+good() {
+    file=$1
+    shift
+    "$PENSTOCK" "$@" --devices "$lane" >"$work/stdout" 2>"$work/stderr"
+    status=$?
+    if [ $status -ne 0 ] || [ ! -s "$work/stdout" ] || [ ! -s "$file" ]; then
+        complain "penstock $*: a result expected"
+    fi
+}
+good "$out/a.json" run -m "$llama" --prompts "$ids" -n 4 --json "$out/a.json"
+good "$out/a" score -m "$llama" --ids "$work/ids.json" --logits "$out/a"
+good "$work/stdout" run -m "$text" -p Hello -n 4
 rm -f "$out"/*
 
 # --- Commands and flags ---
@@ -297,6 +301,7 @@ if [ -c /dev/full ]; then
         timeout 30 "$PENSTOCK" $command >/dev/full 2>"$work/stderr"
         status=$?
         judge "penstock $command >/dev/full" 'standard output'
+        # shellcheck disable=SC2086
         timeout 30 "$PENSTOCK" $command >&- 2>"$work/stderr"
         status=$?
         judge "penstock $command >&-" 'standard output'
@@ -317,7 +322,7 @@ run '5 stages' --stages 5 --json "$work/old.json"
 [ "$(cat "$work/old.json")" = old ] || complain "old.json was changed"
 
 # --- Memory, where the program runs in a limited address space (not with ASan) ---
-if (ulimit -v 4000000 && "$PENSTOCK" run -m "$llama" --prompts "$ids" -n 4) >/dev/null 2>&1; then
+if (ulimit -v 4000000 && "$PENSTOCK" run -m "$llama" --prompts "$ids" -n 4; exit $?) >/dev/null 2>&1; then
     m=$(copy_of "$llama" long)
     sed -i 's/"max_position_embeddings": 256/"max_position_embeddings": 1000000000/' "$m/config.json"
     yes '{"ids":[1,2,3]}' | head -n 64 >"$work/many.jsonl"

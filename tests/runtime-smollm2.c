@@ -12,6 +12,8 @@
 
 #define MAX_PROMPTS 8
 #define MAX_LISTS   8
+/* New tokens where arithmetic is slow. */
+#define FEW_TOKENS  4
 
 struct golden {
     json_t *root;
@@ -81,7 +83,9 @@ static void find_lists(void)
 
     sched_getaffinity(0, sizeof(set), &set);
     if (!asked)
-        asked = CPU_ISSET(0, &set) && CPU_ISSET(1, &set) ? "cpu:0-1 cpu:0,cpu:1" : "auto";
+        asked = !CPU_ISSET(0, &set) || !CPU_ISSET(1, &set) ? "auto"
+                : TEST_SANITIZED                           ? "cpu:0,cpu:1"
+                                                           : "cpu:0-1 cpu:0,cpu:1";
     snprintf(copy, sizeof(copy), "%s", asked);
     for (char *word = strtok(copy, " "); word && n < MAX_LISTS; word = strtok(NULL, " "))
         lists[n++] = word;
@@ -186,6 +190,7 @@ static void compare_tokens(const json_t *p, const struct penstock_sequence *got,
 {
     size_t n, i = 0;
     int32_t *want = ids_of(p, "tokens", &n);
+    n = TEST_SANITIZED ? FEW_TOKENS : n;
     assert_int_equal(got->n, n);
     while (i < n && got->tokens[i] == want[i])
         i++;
@@ -207,7 +212,9 @@ static void greedy_tokens_equal_transformers(void **state)
     for (int i = 0; i < golden.n; i++) {
         const json_t *p = json_array_get(golden.prompts, i);
         prompts[i].ids = ids_of(p, "ids", &prompts[i].n);
-        work.n_predict = (int)json_array_size(json_object_get(p, "tokens"));
+        work.n_predict = TEST_SANITIZED
+                             ? FEW_TOKENS
+                             : (int)json_array_size(json_object_get(p, "tokens"));
     }
     for (const char **d = lists; *d; d++) {
         struct penstock_options o = {.model = model, .devices = *d, .dtype = "fp32"};
@@ -229,6 +236,8 @@ static void perplexity_equals_transformers(void **state)
     struct penstock_prompt text;
 
     (void)state;
+    if (TEST_SANITIZED)
+        skip();
     text.ids = ids_of(golden.score, "ids", &text.n);
     for (const char **d = lists; *d; d++) {
         struct penstock_options o = {.model = model, .devices = *d, .dtype = "fp32"};

@@ -11,6 +11,13 @@
 
 #include <cmocka.h>
 
+/* Sanitizers make arithmetic ten times as long: a test of much of it may do less. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZED 1
+#else
+#define TEST_SANITIZED 0
+#endif
+
 #define TEST_SKIPPED 77 /* exit status: what the test needs is not there */
 
 /* The path of a file below tests/, such as "reference/llama". The last eight paths stay valid. */
