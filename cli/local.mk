@@ -1,5 +1,6 @@
 # Sources of penstock(1), one a line, headers too.
 penstock_SOURCES += \
+	%D%/grad.c \
 	%D%/main.c \
 	%D%/cmd.h \
 	%D%/error.c \

@@ -37,7 +37,8 @@ struct score {
     struct prompt_list list;
     struct progress progress;
     size_t vocabulary;
-    float **logits; /* (list.n)(T, V) or NULL */
+    float *all;     /* (list.n, T, V) or NULL */
+    float **logits; /* (list.n) into it */
 };
 
 /* 0; 1: help was asked for; -EINVAL. */
@@ -107,31 +108,19 @@ static int take_logits(struct score *s)
                              "they must be of one length",
                              i, s->list.items[i].n, T);
     s->logits = calloc(s->list.n, sizeof(*s->logits));
-    for (int i = 0; s->logits && i < s->list.n; i++)
-        if (T && !(s->logits[i] = calloc(T * s->vocabulary, sizeof(float))))
-            return cli_no_memory("--logits");
-    return s->logits ? 0 : cli_no_memory("--logits");
+    s->all = calloc(s->list.n * T, s->vocabulary * sizeof(float));
+    if (!s->logits || !s->all)
+        return cli_no_memory("--logits");
+    for (int i = 0; i < s->list.n; i++)
+        s->logits[i] = s->all + i * T * s->vocabulary;
+    return 0;
 }
 
-/* A safetensors file: the header's length, the header, padded to 8 bytes, and the tensor. */
-static int write_logits(FILE *f, void *arg)
+static int write_logits(const struct score *s)
 {
-    const struct score *s = arg;
-    size_t T = s->list.items[0].n, each = T * s->vocabulary;
-    char header[256];
-    int n = snprintf(header, sizeof(header),
-                     "{\"logits\":{\"dtype\":\"F32\",\"shape\":[%d,%zu,%zu],"
-                     "\"data_offsets\":[0,%zu]}}",
-                     s->list.n, T, s->vocabulary, s->list.n * each * sizeof(float));
-    while (n % 8)
-        header[n++] = ' ';
-    uint64_t size = n;
-    if (fwrite(&size, sizeof(size), 1, f) != 1 || fwrite(header, 1, n, f) != size)
-        return -1;
-    for (int i = 0; i < s->list.n; i++)
-        if (fwrite(s->logits[i], sizeof(float), each, f) != each)
-            return -1;
-    return 0;
+    struct penstock_tensor t = {
+        "logits", 3, {s->list.n, s->list.items[0].n, s->vocabulary}, s->all};
+    return penstock_save(s->logits_path, &t, 1);
 }
 
 static int score(struct score *s)
@@ -157,7 +146,7 @@ static int score(struct score *s)
     if (err)
         return err;
     if (s->logits_path)
-        err = write_file(s->logits_path, write_logits, s);
+        err = write_logits(s);
     if (!err) {
         printf("tokens %zu\npredicted %zu\nmean log-likelihood %.8f\nperplexity %.6f\n",
                report.run.prefill.tokens, report.positions, report.mean_logprob,
@@ -185,8 +174,7 @@ int cmd_score(int argc, char **argv)
     }
     if (!err)
         err = score(&s);
-    for (int i = 0; s.logits && i < s.list.n; i++)
-        free(s.logits[i]);
+    free(s.all);
     free(s.logits);
     prompts_free(&s.list);
     penstock_text_close(s.text);

@@ -17,6 +17,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/events.c \
 	%D%/events.h \
 	%D%/generate.c \
+	%D%/save.c \
 	%D%/score.c \
 	%D%/session.c \
 	%D%/session.h \

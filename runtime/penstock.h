@@ -151,6 +151,18 @@ int penstock_score(struct penstock_score_report *report,
                    const struct penstock_score *work);
 void penstock_score_report_free(struct penstock_score_report *report);
 
+/* ---- Files --------------------------------------------------------------------------------------- */
+
+struct penstock_tensor {
+    const char *name;
+    int n_dims;
+    size_t dims[4];
+    const float *data;
+};
+
+/* Writes a safetensors file: whole, or not at all. */
+int penstock_save(const char *path, const struct penstock_tensor *tensors, size_t n);
+
 /* ---- Training ------------------------------------------------------------------------------------- */
 
 /* How a step is scheduled over the lanes. */

@@ -47,6 +47,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/safetensors.c \
 	%D%/safetensors.h \
 	%D%/safetensors_set.c \
+	%D%/safetensors_write.c \
+	%D%/safetensors_write.h \
 	%D%/shape.c \
 	%D%/source.c \
 	%D%/source.h \
