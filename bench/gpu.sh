@@ -34,6 +34,7 @@ tests() {
     check "kernels: CUDA against CPU twins" "$build/tests/kernels-twin"
     check "kernels: attention" "$build/tests/kernels-twin-attn"
     check "kernels: sampling" "$build/tests/kernels-twin-sample"
+    check "kernels: training" "$build/tests/kernels-twin-train"
     check "links between slices" "$build/tests/runtime-link-gpu"
     check "lanes" "$build/tests/runtime-lane"
     local lanes
@@ -48,6 +49,10 @@ tests() {
                 "$build/tests/runtime-smollm2"
         done
     fi
+    for lanes in cuda:0 cuda:0/2 cuda:0/4; do
+        PENSTOCK_TEST_DEVICES=$lanes check "gradients of every schedule on $lanes" \
+            "$build/tests/runtime-grad"
+    done
     check "topo" "$build/penstock" topo --devices cuda:0/4 --svg "$work/topo.svg"
     cat "$work/log"
 }
@@ -86,10 +91,12 @@ runs() {
 }
 
 sanitize() {
-    local tool
+    local tool test
     for tool in memcheck racecheck; do
-        check "compute-sanitizer $tool, kernels" compute-sanitizer --tool "$tool" \
-            --error-exitcode 9 "$build/tests/kernels-twin"
+        for test in kernels-twin kernels-twin-attn kernels-twin-sample kernels-twin-train; do
+            check "compute-sanitizer $tool, $test" compute-sanitizer --tool "$tool" \
+                --error-exitcode 9 "$build/tests/$test"
+        done
         prompts 3 20 384 >"$work/prompts"
         check "compute-sanitizer $tool, a run on slices" compute-sanitizer --tool "$tool" \
             --error-exitcode 9 "$build/penstock" run -m "$srcdir/tests/reference/qwen3" \
