@@ -41,7 +41,9 @@ int prompts_add_text(struct prompt_list *p, struct penstock_text *t, const char 
     int err = 0;
 
     /* The chat form writes the sequence start itself, where there is one. */
-    if (chat)
+    if (chat && strlen(text) != len)
+        err = cli_error("a text in chat form cannot hold a NUL byte");
+    else if (chat)
         err = penstock_chat(t, &form, NULL, text);
     if (!err && form)
         err = penstock_encode(t, &ids, &n, form, strlen(form), true, false);

@@ -49,7 +49,11 @@ static int encode(const struct tokenize *o, struct penstock_text *t, const char 
     char *form = NULL;
     int32_t *ids = NULL;
     size_t n = 0;
-    int err = o->chat ? penstock_chat(t, &form, NULL, text) : 0;
+    int err = 0;
+    if (o->chat && strlen(text) != len)
+        err = cli_error("a text in chat form cannot hold a NUL byte");
+    else if (o->chat)
+        err = penstock_chat(t, &form, NULL, text);
     if (!err && form)
         err = penstock_encode(t, &ids, &n, form, strlen(form), true, false);
     else if (!err)

@@ -229,6 +229,8 @@ done
 bad_text '999999' '[999999]' tokenize -m "$text" --decode
 bad_text 'tokenizer' Hello tokenize -m "$llama"
 bad_text 'chat' Hello tokenize -m "$text" --chat
+bad_text 'NUL' 'a\0b' tokenize -m "$text" --chat
+bad_text 'NUL' 'a\0b' run -m "$text" --chat -f -
 
 # --- Models; the readers of files have tests of their own ---
 bad_model 'nowhere' "$work/nowhere"
