@@ -1,5 +1,5 @@
-/* Private to kernels/: bf16 matrix instructions for attention, by blocks of 4 warps with 16
- * rows each. C++. */
+/* Private to kernels/: bf16 matrix instructions for attention, by blocks of 4 warps with
+ * 16 rows each. C++. */
 #ifndef PENSTOCK_MMA_CUDA_H
 #define PENSTOCK_MMA_CUDA_H
 
@@ -11,15 +11,15 @@
 
 typedef __nv_bfloat16 bf16;
 
-/* Row stride of a tile in shared memory: whole steps of 16 columns, and 8 more so that eight
- * rows lie in different banks. */
+/* Row stride of a tile in shared memory: whole steps of 16 columns, and 8 more so that
+ * eight rows lie in different banks. */
 __host__ __device__ __forceinline__ int mma_ld(int D)
 {
     return (D + 15) / 16 * 16 + 8;
 }
 
-/* Copies `rows` rows of D elements, `stride` apart, into shared memory with row stride ld;
- * zeros from row `valid` and from column D up to the next multiple of 16. */
+/* Copies `rows` rows of D elements, `stride` apart, into shared memory with row stride
+ * ld; zeros from row `valid` and from column D up to the next multiple of 16. */
 __device__ __forceinline__ void load_tile(bf16 *dst, int ld, const bf16 *src,
                                           size_t stride, int rows, int valid, int D)
 {
@@ -77,9 +77,9 @@ __device__ __forceinline__ uint32_t pack(float low, float high)
     return bits;
 }
 
-/* s (16, N) = q k^T of a warp's 16 rows; q points at the warp's rows, k at N rows, ld apart.
- * The matrices of q: rows 0-7 and 8-15 of columns 0-7, then of columns 8-15. Those of k:
- * columns 0-7 and 8-15 of rows 0-7, then of rows 8-15. */
+/* s (16, N) = q k^T of a warp's 16 rows; q points at the warp's rows, k at N rows, ld
+ * apart. The matrices of q: rows 0-7 and 8-15 of columns 0-7, then of columns 8-15. Those
+ * of k: columns 0-7 and 8-15 of rows 0-7, then of rows 8-15. */
 template <int MOST, int N>
 __device__ __forceinline__ void mma_scores(float (*s)[4], const bf16 *q, const bf16 *k,
                                            int ld, int D)
@@ -106,9 +106,9 @@ __device__ __forceinline__ void mma_scores(float (*s)[4], const bf16 *q, const b
     }
 }
 
-/* o (16, D) += p (16, N) v (N, D). What mma_scores leaves in registers is already laid out as
- * the left factor. Matrices of v, transposed on the way: rows 0-7 and 8-15 of columns 0-7,
- * then of columns 8-15. */
+/* o (16, D) += p (16, N) v (N, D). What mma_scores leaves in registers is already laid
+ * out as the left factor. Matrices of v, transposed on the way: rows 0-7 and 8-15 of
+ * columns 0-7, then of columns 8-15. */
 template <int MOST, int N>
 __device__ __forceinline__ void mma_values(float (*o)[4], const float (*p)[4],
                                            const bf16 *v, int ld, int D)
@@ -145,8 +145,8 @@ template <typename Op> __device__ __forceinline__ float row_reduce(float x, Op o
     return op(x, __shfl_xor_sync(ALL_LANES, x, 2));
 }
 
-/* Scores of N keys become exp(score - max); o is scaled to the new maximum. Keys start at t,
- * and row i of the lane sees those up to last[i]. */
+/* Scores of N keys become exp(score - max); o is scaled to the new maximum. Keys start at
+ * t, and row i of the lane sees those up to last[i]. */
 template <int MOST, int N>
 __device__ __forceinline__ void mma_soften(float (*s)[4], float (*o)[4], row_state *row,
                                            float scale, int t, const int *last)

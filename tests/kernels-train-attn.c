@@ -1,5 +1,5 @@
-/* Attention in training on the CPU: forward against plain loops in double precision, backward
- * against their central differences. */
+/* Attention in training on the CPU: forward against plain loops in double precision,
+ * backward against their central differences. */
 #include "tests/kernels-train.h"
 
 #define BOUND 2e-6

@@ -1,5 +1,6 @@
-/* The optimizer's kernels on the CPU against loops in double precision, the inner loops of training
- * for every kind of processor, and the same bits from any number of threads. */
+/* The optimizer's kernels on the CPU against loops in double precision, the inner loops
+ * of training for every kind of processor, and the same bits from any number of
+ * threads. */
 #include "kernels/vec.h"
 #include "tests/kernels-train.h"
 
@@ -91,6 +92,11 @@ static void check_adamw(size_t n, int steps, bool with_weight)
         want[i] = ref[i].m;
     }
     check_error("adamw: m", moved, want, n, BOUND);
+    for (size_t i = 0; i < n; i++) {
+        moved[i] = v[i];
+        want[i] = ref[i].v;
+    }
+    check_error("adamw: v", moved, want, n, BOUND);
     if (with_weight)
         free(weight);
     for (int i = 0; i < 5; i++)
@@ -160,9 +166,14 @@ static void test_copy_rows(void **state)
     float *from = spread(x, ROWS, N, LDX, 3), *to = spread(from, ROWS, N, LDY, 8), *got;
 
     (void)state;
+    ops->copy_rows(ctx, to, from, 0, N, LDY, LDX);
+    assert_true(to[N] == 8 && to[0] == x[0]);
+    memset(to, 0, N * sizeof(*to));
     ops->copy_rows(ctx, to, from, ROWS, N, LDY, LDX);
     got = collect(to, ROWS, N, LDY, 8);
     assert_memory_equal(got, x, ROWS * N * sizeof(*x));
+    ops->copy_rows(ctx, to, x, ROWS, N, N, N);
+    assert_memory_equal(to, x, ROWS * N * sizeof(*x));
     for (int i = 0; i < 4; i++)
         free((float *[]){x, from, to, got}[i]);
 }

@@ -1,5 +1,5 @@
-/* The CPU kernels of the backward pass, but for attention, against central differences of plain
- * forward loops in double precision. */
+/* The CPU kernels of the backward pass, but for attention, against central differences of
+ * plain forward loops in double precision. */
 #include "tests/kernels-train.h"
 
 #define BOUND 1e-6

@@ -1,5 +1,5 @@
-/* What the tests of training kernels share: gradients by central differences of a plain forward
- * pass in double precision. */
+/* What the tests of training kernels share: gradients by central differences of a plain
+ * forward pass in double precision. */
 #ifndef PENSTOCK_TESTS_KERNELS_TRAIN_H
 #define PENSTOCK_TESTS_KERNELS_TRAIN_H
 

@@ -20,6 +20,8 @@ UNIT_TESTS += \
 	%D%/kernels-twin \
 	%D%/kernels-twin-attn \
 	%D%/kernels-twin-sample \
+	%D%/kernels-twin-train \
+	%D%/kernels-twin-train-attn \
 	%D%/kernels-vec
 EXTRA_DIST += %D%/kernels.h %D%/kernels-train.h %D%/kernels-twin.h
 
