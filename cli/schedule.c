@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cmd.h"
+#include "cli/error.h"
+#include "cli/files.h"
 #include "cli/options.h"
 #include "schedules/check.h"
 #include "schedules/compare.h"
@@ -88,11 +89,11 @@ struct result {
 
 static int fail(const char *what, const struct sched_error *err)
 {
-    fprintf(stderr, "penstock: error: %s%s%s\n", what, *what ? ": " : "", err->text);
+    cli_error("%s%s%s", what, *what ? ": " : "", err->text);
     return 1;
 }
 
-/* ---- Flags ------------------------------------------------------------------------------------- */
+/* ---- Flags ------------------------------------------------------------------------- */
 
 static int int_flag(int *out, const char *flag, const char *value, long high)
 {
@@ -121,7 +122,7 @@ static int cost_flag(struct sched_cost *cost, const char *value)
     }
     if (n >= 3 && !token && strlen(value) < sizeof(copy))
         return 0;
-    fprintf(stderr, "penstock: error: --cost %s: expected three times F,I,W\n", value);
+    cli_error("--cost %s: expected three times F,I,W", value);
     return 1;
 }
 
@@ -132,9 +133,7 @@ static int format_flag(enum format *format, const char *value)
             *format = (enum format)i;
             return 0;
         }
-    fprintf(stderr,
-            "penstock: error: --format %s: expected text, csv, json, svg or trace\n",
-            value);
+    cli_error("--format %s: expected text, csv, json, svg or trace", value);
     return 1;
 }
 
@@ -181,7 +180,7 @@ static int read_costs(struct request *r)
     int rc;
 
     if (!f) {
-        fprintf(stderr, "penstock: error: %s: %s\n", r->costs_file, strerror(errno));
+        cli_error("%s: %s", r->costs_file, strerror(errno));
         return 1;
     }
     rc = sched_costs_read(&r->costs, f, &err);
@@ -218,12 +217,12 @@ static int read_flags(struct request *r, int argc, char **argv)
     int flag;
 
     r->costs = sched_costs_unit;
-    while ((flag = getopt_long(argc, argv, "p:m:v:g:o:h", flags, NULL)) != -1) {
+    while ((flag = next_flag(argc, argv, ":p:m:v:g:o:h", flags)) != -1) {
         if (flag == 'h') {
             fputs(usage_text, stdout);
             return -1;
         }
-        if (read_flag(r, flag, optarg))
+        if (flag == '?' || read_flag(r, flag, optarg))
             return 1;
     }
     return r->costs_file ? read_costs(r) : 0;
@@ -233,12 +232,11 @@ static int need_shape(const struct request *r, const char *command)
 {
     if (r->shape.lanes && r->shape.micro_batches)
         return 0;
-    fprintf(stderr, "penstock: error: schedule %s needs -p LANES and -m MICRO_BATCHES\n",
-            command);
+    cli_error("schedule %s needs -p LANES and -m MICRO_BATCHES", command);
     return 1;
 }
 
-/* ---- Output ------------------------------------------------------------------------------------ */
+/* ---- Output ------------------------------------------------------------------------ */
 
 static int terminal_width(void)
 {
@@ -274,30 +272,15 @@ static int write_result(FILE *f, void *arg)
                            screen ? terminal_width() : 0, f);
 }
 
-/* A device or a pipe is written to; a file is replaced when it is whole. */
 static int put_result(struct result *r)
 {
-    const char *path = r->request->output;
-    struct stat st;
-    FILE *f;
-    int rc;
-
-    if (!path) {
-        write_result(stdout, r);
-        return close_stdout() != 0;
-    }
-    if (stat(path, &st) || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))
-        return write_file(path, write_result, r) != 0;
-    f = fopen(path, "w");
-    errno = f ? 0 : errno;
-    rc = !f || write_result(f, r);
-    rc |= f && fclose(f);
-    if (rc)
-        fprintf(stderr, "penstock: error: %s: %s\n", path, strerror(errno ? errno : EIO));
-    return rc;
+    if (r->request->output)
+        return write_file(r->request->output, write_result, r) != 0;
+    write_result(stdout, r);
+    return close_stdout() != 0;
 }
 
-/* ---- Commands ---------------------------------------------------------------------------------- */
+/* ---- Commands ---------------------------------------------------------------------- */
 
 static int cmd_list(void)
 {
@@ -309,7 +292,8 @@ static int cmd_list(void)
     return close_stdout() != 0;
 }
 
-/* Receive buffers are counted on the plan with its transfers, whether or not they are shown. */
+/* Receive buffers are counted on the plan with its transfers, whether or not they are
+ * shown. */
 static int count_buffers(struct result *r, struct sched_error *err)
 {
     struct sched_plan with;
@@ -354,16 +338,17 @@ static int cmd_show(struct request *r, int args, char **arg)
     const struct schedule *schedule = args == 1 ? sched_find(arg[0]) : NULL;
 
     if (args != 1) {
-        fprintf(stderr, "penstock: error: schedule show needs one NAME: see penstock "
-                        "schedule list\n");
+        cli_error("schedule show needs one NAME: see penstock "
+                  "schedule list");
         return 1;
     }
     if (!schedule) {
-        fprintf(stderr, "penstock: error: no schedule %s: see penstock schedule list\n",
-                arg[0]);
+        cli_error("no schedule %s: see penstock schedule list", arg[0]);
         return 1;
     }
-    return need_shape(r, "show") ? 1 : show(r, schedule);
+    if (need_shape(r, "show") || check_output(r->output))
+        return 1;
+    return show(r, schedule);
 }
 
 static int cmd_compare(struct request *request, int args, char **arg)
@@ -373,16 +358,15 @@ static int cmd_compare(struct request *request, int args, char **arg)
     int rc;
 
     if (args) {
-        fprintf(stderr, "penstock: error: schedule compare takes no argument like %s\n",
-                arg[0]);
+        cli_error("schedule compare takes no argument like %s", arg[0]);
         return 1;
     }
     if (request->format == CSV || request->format == TRACE) {
-        fprintf(stderr, "penstock: error: --format %s: compare gives text, json or svg\n",
-                format_names[request->format]);
+        cli_error("--format %s: compare gives text, json or svg",
+                  format_names[request->format]);
         return 1;
     }
-    if (need_shape(request, "compare"))
+    if (need_shape(request, "compare") || check_output(request->output))
         return 1;
     rc = sched_compare(&r.comparison, &request->shape, &err);
     rc = rc ? fail("", &err) : put_result(&r);
@@ -413,7 +397,7 @@ static int cmd_check(const struct request *r, int args, char **arg)
     int rc;
 
     if (args != 1) {
-        fprintf(stderr, "penstock: error: schedule check needs one FILE\n");
+        cli_error("schedule check needs one FILE");
         return 1;
     }
     if (read_file(&text, &len, arg[0]))
@@ -440,9 +424,7 @@ static int dispatch(struct request *r, const char *command, int args, char **arg
         return cmd_check(r, args, arg);
     if (!strcmp(command, "compare"))
         return cmd_compare(r, args, arg);
-    fprintf(stderr,
-            "penstock: error: no command schedule %s: list, show, check or compare\n",
-            command);
+    cli_error("no command schedule %s: list, show, check or compare", command);
     return 1;
 }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Ops that the search may try: a good part of half a second. */
+/* Ops that the search may try: less than half a second. */
 #define WORK 4000000
 
 struct pick {
@@ -17,14 +17,14 @@ struct pick {
 
 /* Makes one of the named schedules and keeps it if it is the fastest so far. */
 static int try_named(struct pick *best, const struct schedule *schedule,
-                     const struct sched_shape *shape)
+                     const struct sched_shape *shape, int chunks)
 {
     struct sched_shape own = *shape;
     struct sched_plan plan;
     struct sched_sim sim;
     int rc;
 
-    own.chunks = schedule->any_chunks ? shape->chunks : 0;
+    own.chunks = chunks;
     rc = sched_make(&plan, schedule, &own, NULL);
     if (rc)
         return rc == -ENOMEM ? rc : 0;
@@ -41,21 +41,39 @@ static int try_named(struct pick *best, const struct schedule *schedule,
     return rc;
 }
 
-/* Searches every placement of one copy of the weights, each with its share of the work;
- * what one leaves is the next one's. Two copies cost memory that A does not count: they
- * are searched only if a named plan with two is still the fastest. */
+/* Those of up to v chunks per lane; those that take any number, with their own and with v. */
+static int try_all_named(struct pick *best, const struct sched_shape *shape)
+{
+    int rc = 0;
+
+    for (int i = 0; sched_list[i] && !rc; i++) {
+        const struct schedule *s = sched_list[i];
+        if (s->forward_only || s == &schedule_auto ||
+            (shape->one_copy && s->place == SCHED_TWO_WAY))
+            continue;
+        if (s->chunks <= shape->chunks)
+            rc = try_named(best, s, shape, s->chunks);
+        if (!rc && s->any_chunks && shape->chunks != s->chunks)
+            rc = try_named(best, s, shape, shape->chunks);
+    }
+    return rc;
+}
+
+/* Searches the placements of one copy of the weights with up to v chunks per lane, each with
+ * its share of the work; what one leaves is the next one's. Two copies cost memory that A
+ * does not count: they are searched only if a named plan with two is still the fastest. */
 static int search(struct pick *best, const struct sched_shape *shape)
 {
     const struct search_place places[] = {
-        {SCHED_VEE, 2}, {SCHED_LOOP, 1}, {SCHED_LOOP, shape->chunks}, {SCHED_TWO_WAY, 1}};
+        {SCHED_LOOP, 1}, {SCHED_VEE, 2}, {SCHED_VEE, 4}, {SCHED_TWO_WAY, 1}};
     int64_t work = 0;
     int rc = 0;
 
     for (int i = 0; i < 4 && !rc; i++) {
+        bool two_way = places[i].place == SCHED_TWO_WAY;
         work += WORK / 4;
-        if ((i == 2 && shape->chunks == 1) || (i == 3 && best->plan.copies < 2))
-            continue;
-        rc = search_place(&best->plan, &best->makespan, &places[i], shape, &work);
+        if (places[i].chunks <= shape->chunks && (!two_way || best->plan.copies > 1))
+            rc = search_place(&best->plan, &best->makespan, &places[i], shape, &work);
     }
     return rc;
 }
@@ -64,11 +82,8 @@ static int auto_make(struct sched_plan *plan, const struct sched_shape *shape,
                      struct sched_error *err)
 {
     struct pick best = {.makespan = INFINITY};
-    int rc = 0;
+    int rc = try_all_named(&best, shape);
 
-    for (int i = 0; sched_list[i] && !rc; i++)
-        if (!sched_list[i]->forward_only && sched_list[i] != &schedule_auto)
-            rc = try_named(&best, sched_list[i], shape);
     rc = rc ? rc : search(&best, shape);
     if (rc) {
         sched_plan_fini(&best.plan);
@@ -88,9 +103,9 @@ const struct schedule schedule_auto = {
     .about = "searched for the given costs and memory",
     .idle = "never more than the best of the others",
     .peak = "<= the cap",
-    .limits = "none",
+    .limits = "none; at most v chunks, 4 unless given",
     .place = SCHED_VEE,
-    .chunks = 2,
+    .chunks = 4,
     .any_chunks = true,
     .make = auto_make,
 };

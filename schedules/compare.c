@@ -45,6 +45,8 @@ static int compare_one(struct sched_comparison *c, const struct schedule *schedu
                           "%s is for inference: it has no backward", schedule->name);
     if (!schedule->any_chunks)
         own.chunks = 0;
+    else if (schedule == &schedule_auto && own.chunks == 1)
+        own.chunks = 2; /* what the others may have, it may have */
     rc = sched_make(&r->plan, schedule, &own, why);
     if (rc)
         return rc == -EDEADLK ? -EINVAL : rc;

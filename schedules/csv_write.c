@@ -12,8 +12,12 @@ struct writer {
     bool began; /* the row has a cell */
 };
 
+/* NULL: there are no transfers to wait for, or the op is none of the plan's. */
 static bool *sent_of(const struct writer *w, const struct sched_op *op)
 {
+    if (!w->sent || op->stage < 0 || op->stage >= w->plan->stages || op->mb < 0 ||
+        op->mb >= w->plan->micro_batches)
+        return NULL;
     return &w->sent[(size_t)op->mb * (size_t)w->plan->stages + (size_t)op->stage];
 }
 
@@ -42,12 +46,14 @@ static void put_wait(struct writer *w, const struct sched_op *op, const char *na
 /* A forward's transfer is over for sure once its gradient has come back. */
 static void after_op(struct writer *w, const struct sched_op *op)
 {
-    if (!w->sent)
+    bool *sent = sent_of(w, op);
+
+    if (!sent)
         return;
     if (op->kind == SCHED_SEND_F)
-        *sent_of(w, op) = true;
-    if ((op->kind == SCHED_B || op->kind == SCHED_I) && *sent_of(w, op)) {
-        *sent_of(w, op) = false;
+        *sent = true;
+    if ((op->kind == SCHED_B || op->kind == SCHED_I) && *sent) {
+        *sent = false;
         put_wait(w, op, "SEND_F");
     }
 }
@@ -56,7 +62,8 @@ static void put_last_waits(struct writer *w, const struct sched_lane *l)
 {
     for (size_t k = 0; k < l->n; k++) {
         const struct sched_op *op = &l->ops[k];
-        if (op->kind == SCHED_SEND_B || (op->kind == SCHED_SEND_F && *sent_of(w, op)))
+        const bool *sent = sent_of(w, op);
+        if (op->kind == SCHED_SEND_B || (op->kind == SCHED_SEND_F && sent && *sent))
             put_wait(w, op, sched_kind_name(op->kind));
     }
 }

@@ -6,13 +6,12 @@
 
 /* What flows from one lane to another in one direction of the model. */
 struct sched_edge {
-    int from, to;  /* lanes */
-    bool backward; /* gradients */
-    size_t count;  /* transfers in one step */
-    size_t
-        buffers; /* received and not yet used at once, at most; 0 in a plan without SEND and RECV */
-    double bytes;  /* of all transfers */
-    double waited; /* what lane `to` waits for it between its ops */
+    int from, to;   /* lanes */
+    bool backward;  /* gradients */
+    size_t count;   /* transfers in one step */
+    size_t buffers; /* received and not yet used, at most; 0 without RECV ops */
+    double bytes;   /* of all transfers */
+    double waited;  /* what lane `to` waits for it between its ops */
 };
 
 struct sched_edges {

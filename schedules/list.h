@@ -28,10 +28,11 @@
 struct sched_shape {
     int lanes;                       /* p */
     int micro_batches;               /* m */
-    int chunks;                      /* v; 0: the schedule's own */
+    int chunks;                      /* v; 0: the schedule's own; auto: at most */
     int group;                       /* interleaved's g; 0: p */
     const struct sched_costs *costs; /* for auto; NULL: sched_costs_unit */
     double cap;                      /* most activations on a lane, in A; 0: no limit */
+    bool one_copy;                   /* auto: no plan with two copies of the weights */
 };
 
 /* Where the stages are. */

@@ -22,7 +22,7 @@ struct search {
     struct greedy g;
     struct sched_plan plan; /* the placement */
     struct rules at, best, trial;
-    uint64_t random;
+    uint64_t random; /* state */
     int64_t *work;
     int cap;
     bool fused;   /* a full backward is faster than its halves */
@@ -56,17 +56,13 @@ static void rules_copy(struct rules *to, const struct rules *from, const struct 
 
 /* ---- Trying rules ------------------------------------------------------------------ */
 
-static uint64_t random_next(struct search *s)
+/* The same numbers in every run. */
+static int random_below(struct search *s, int n)
 {
     s->random ^= s->random << 13;
     s->random ^= s->random >> 7;
     s->random ^= s->random << 17;
-    return s->random;
-}
-
-static int random_below(struct search *s, int n)
-{
-    return (int)((random_next(s) >> 33) % (uint64_t)n);
+    return (int)((s->random >> 33) % (uint64_t)n);
 }
 
 static void try_rules(struct search *s, struct rules *r, double cutoff)

@@ -11,13 +11,13 @@ struct sched_span {
 };
 
 struct sched_lane_sim {
-    struct sched_span
-        *span;         /* (n) of the lane's ops. RECV: the transfer; SEND: a moment */
-    double busy, idle; /* idle = warmup + waiting + drain, all up to the makespan */
-    double warmup;     /* until its first op begins */
-    double waiting;    /* between its first and its last op: for transfers */
-    double drain;      /* behind its last op */
-    double peak;       /* activations, in A */
+    /* (n) of the lane's ops. RECV: the transfer; SEND: a moment. */
+    struct sched_span *span;
+    double busy, idle;       /* idle = warmup + waiting + drain, all up to the makespan */
+    double warmup;           /* until its first op begins */
+    double waiting;          /* between its first and its last op: for transfers */
+    double drain;            /* behind its last op */
+    double peak;             /* activations, in A */
     struct sched_op longest; /* the op before which it waits longest */
     double longest_wait;
     int longest_from; /* the lane it waits for then; -1: it never waits */

@@ -26,7 +26,15 @@ UNIT_TESTS += \
 EXTRA_DIST += %D%/kernels.h %D%/kernels-train.h %D%/kernels-twin.h
 
 # --- schedules ---
-UNIT_TESTS +=
+UNIT_TESTS += \
+	%D%/schedules-auto \
+	%D%/schedules-csv \
+	%D%/schedules-mutations \
+	%D%/schedules-shapes \
+	%D%/schedules-values
+SCRIPT_TESTS += %D%/schedules-golden.sh
+GOLDENS += %D%/golden/schedules.sh
+EXTRA_DIST += %D%/plans %D%/schedules-slow.h
 
 # --- stages ---
 UNIT_TESTS += \
