@@ -42,7 +42,8 @@ static int make_plan(struct sched_plan *plan, const struct penstock_schedule *s,
     struct sched_shape shape = {.lanes = lanes,
                                 .micro_batches =
                                     s->micro_batches ? s->micro_batches : lanes,
-                                .chunks = s->chunks};
+                                .chunks = s->chunks,
+                                .one_copy = true};
     const char *name = s->name ? s->name : "1f1b";
     const struct schedule *known = sched_find(name);
     int err = is_file(name) ? read_plan(plan, s, &why)
