@@ -19,8 +19,7 @@ struct attn_train {
     const float *qkv, *dout; /* (R, ld), (R, H * D) */
     float *o, *lse, *delta;  /* (R, H * D), (R, H), (R, H) */
     float *dqkv;             /* (R, ld) */
-    float
-        *dkv; /* (2, R, H * D) dk and dv by query head; NULL if every head has its own */
+    float *dkv; /* (2, R, H * D) by query head: dk, dv; NULL if every head has its own */
     int group, blocks; /* G = H / K; most blocks of a segment */
     int ld, ldo;       /* of qkv and o */
     char *scratch;

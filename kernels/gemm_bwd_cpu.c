@@ -1,5 +1,5 @@
-/* Gradients of matrix products: OpenBLAS on tiles whose sizes depend on the shape alone.
- * */
+/* Gradients of matrix products: OpenBLAS on tiles whose sizes depend on the shape
+ * alone. */
 #include "kernels/blas.h"
 #include "kernels/train_cpu.h"
 

@@ -3,8 +3,9 @@
 #include "kernels/train_cuda.h"
 
 #define THREADS     256
-#define MOST_BLOCKS 512 /* so that there are few partial sums */
-#define WARP_MOST   512 /* longer vectors take a block each */
+#define MOST_BLOCKS 512        /* so that there are few partial sums */
+#define WARP_MOST   512        /* longer vectors take a block each */
+#define MOST_SHARED (32 << 10) /* bytes that every kernel may have */
 
 template <typename T> struct norm_bwd_args {
     T *dx;
@@ -78,12 +79,15 @@ static __global__ void __launch_bounds__(THREADS) norm_bwd(norm_bwd_args<T> a)
     }
 }
 
+/* The attribute is the device's, not the lane's: it must not be taken back while another
+ * lane launches the same kernel. */
 template <typename T, int TEAM>
 static bool launch(struct kernel_ctx *ctx, const norm_bwd_args<T> &a, int blocks)
 {
     size_t shared = a.partial ? (size_t)(THREADS / TEAM) * a.C * sizeof(float) : 0;
 
-    if (!cuda_check(ctx,
+    if (shared > MOST_SHARED &&
+        !cuda_check(ctx,
                     cudaFuncSetAttribute(norm_bwd<T, TEAM>,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          (int)shared),

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define COLUMNS 256 /* of a tile of add_columns_cpu */
-#define COLUMN_BLOCK                                                                     \
-    64 /* rows that are summed by themselves, so that fp32 loses little */
+#define COLUMNS      256 /* of a tile of add_columns_cpu */
+/* Rows that are summed by themselves, so that fp32 loses little. */
+#define COLUMN_BLOCK 64
 
 bool train_scratch(struct kernel_ctx *ctx, char **base, size_t *stride, size_t bytes,
                    float **shared, size_t n)

@@ -269,33 +269,84 @@ static void test_loops(void **state)
 
 /* ---- Threads ---- */
 
-enum { ROWS = 300, N = 410, K = 130, QUARTER = ROWS * N / 4 };
+enum { ROWS = 300, N = 410, K = 130, QUARTER = ROWS * N / 4, TOKENS = 40 };
 
-/* Results of all kernels whose work is cut, end to end in out. */
-static void run_all(struct kernel_ctx *lane, float *out, const float *x, const float *w)
+/* Results of run_products, run_flat and run_rows. */
+enum {
+    OF_PRODUCTS = ROWS * K + N * K + N,
+    OF_FLAT = 2 * ROWS * N + 2,
+    OF_ROWS = 4 * ROWS * N + N + TOKENS * N + ROWS + ROWS * K,
+};
+
+static void run_products(struct kernel_ctx *lane, float *out, const float *x,
+                         const float *w)
+{
+    const struct kernel_train_ops *k = kernel_train(lane);
+
+    k->gemm_bwd_input(lane, out, x, w, false, ROWS, N, K);
+    out += ROWS * K;
+    k->gemm_bwd_weight(lane, out, out + N * K, x, w, ROWS, N, K);
+}
+
+static void run_flat(struct kernel_ctx *lane, float *out, const float *x, const float *w)
 {
     const struct kernel_train_ops *k = kernel_train(lane);
     struct kernel_adamw p = adamw_at(2);
     double sum = 0;
 
-    k->gemm_bwd_input(lane, out, x, w, false, ROWS, N, K);
-    out += ROWS * K;
-    k->gemm_bwd_weight(lane, out, out + N * K, x, w, ROWS, N, K);
-    out += N * K + N;
-    k->norm_bwd(lane, out, out + ROWS * N, x, w, w, 1e-5f, false, ROWS, 1, N, N, N, N);
-    out += ROWS * N + N;
-    k->swiglu_bwd(lane, out, x, w, ROWS / 2, N);
     memcpy(out + 3 * QUARTER, x, QUARTER * sizeof(*out));
     k->adamw(lane, out, out, out + QUARTER, out + 2 * QUARTER, out + 3 * QUARTER, &p,
              QUARTER);
+    out += ROWS * N;
+    memcpy(out, x, ROWS * N * sizeof(*out));
+    k->accumulate(lane, out, w, ROWS * N);
     out += ROWS * N;
     k->sum_squares(lane, &sum, x, ROWS * N);
     memcpy(out, &sum, sizeof(sum));
 }
 
+/* Row r has token r % TOKENS. */
+static void run_embed(struct kernel_ctx *lane, float *out, const float *x)
+{
+    int32_t token[TOKENS], start[TOKENS + 1], row[ROWS], n = 0;
+
+    for (int t = 0; t < TOKENS; t++) {
+        token[t] = t;
+        start[t] = n;
+        for (int r = t; r < ROWS; r += TOKENS)
+            row[n++] = r;
+    }
+    start[TOKENS] = n;
+    kernel_train(lane)->embed_bwd(lane, out, token, start, row, x, TOKENS, N);
+}
+
+static void run_rows(struct kernel_ctx *lane, float *out, const float *x, const float *w)
+{
+    const struct kernel_train_ops *k = kernel_train(lane);
+    int32_t at[ROWS], bad = 0;
+
+    for (int r = 0; r < ROWS; r++)
+        at[r] = r;
+    k->norm_bwd(lane, out, out + ROWS * N, x, w, w, 1e-5f, false, ROWS, 1, N, N, N, N);
+    out += ROWS * N + N;
+    k->swiglu_bwd(lane, out, x, w, ROWS / 2, N);
+    out += ROWS * N;
+    memcpy(out, x, ROWS * N * sizeof(*out));
+    k->rope_bwd(lane, out, w, at, ROWS, 5, N / 5, N);
+    out += ROWS * N;
+    run_embed(lane, out, x);
+    out += TOKENS * N;
+    memcpy(out + ROWS, x, ROWS * N * sizeof(*out));
+    k->cross_entropy(lane, out, out + ROWS, &bad, out + ROWS, at, 0.5f, ROWS, N);
+    assert_int_equal(bad, 0);
+    out += ROWS + ROWS * N;
+    k->copy_rows(lane, out, x, ROWS, K, K, N);
+}
+
+/* All kernels but attention, which kernels-train-attn has. */
 static void test_threads(void **state)
 {
-    size_t n = ROWS * K + N * K + 2 * N + 4 * ROWS * N;
+    size_t n = OF_PRODUCTS + OF_FLAT + OF_ROWS;
     float *x = random_floats(&rng, ROWS * N, 1), *w = random_floats(&rng, ROWS * N, 1);
     float *first = NULL;
 
@@ -304,7 +355,9 @@ static void test_threads(void **state)
         struct kernel_ctx *lane;
         float *out = test_alloc(n * sizeof(*out));
         assert_int_equal(kernel_cpu_create(&lane, threads, NULL), 0);
-        run_all(lane, out, x, w);
+        run_products(lane, out, x, w);
+        run_flat(lane, out + OF_PRODUCTS, x, w);
+        run_rows(lane, out + OF_PRODUCTS + OF_FLAT, x, w);
         assert_int_equal(kernel_error(lane), 0);
         kernel_destroy(lane);
         if (!first)
@@ -318,13 +371,25 @@ static void test_threads(void **state)
     free(w);
 }
 
+/* Nothing to do: nothing is read or written. */
+static void test_nothing(void **state)
+{
+    struct kernel_adamw p = adamw_at(1);
+
+    (void)state;
+    ops->adamw(ctx, NULL, NULL, NULL, NULL, NULL, &p, 0);
+    ops->accumulate(ctx, NULL, NULL, 0);
+    ops->copy_rows(ctx, NULL, NULL, 0, 8, 8, 8);
+    assert_int_equal(kernel_error(ctx), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adamw),       cmocka_unit_test(test_adamw_first),
         cmocka_unit_test(test_sum_squares), cmocka_unit_test(test_accumulate),
         cmocka_unit_test(test_copy_rows),   cmocka_unit_test(test_loops),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_threads),     cmocka_unit_test(test_nothing),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
