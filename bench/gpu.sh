@@ -94,6 +94,7 @@ runs() {
 
 # raceless COMMAND...: racecheck, without what it says of cuBLAS's kernels (nvjet), which synchronise by means that it
 # does not know.
+# shellcheck disable=SC2317 # check calls it
 raceless() {
     local races
     compute-sanitizer --tool racecheck "$@" >"$work/races" 2>&1
