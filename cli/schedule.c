@@ -44,6 +44,7 @@ static const struct option flags[] = {
 static const char usage_text[] =
     "usage: penstock schedule list\n"
     "       penstock schedule show NAME -p P -m M [flags]\n"
+    "       penstock schedule show FILE.csv [-p P] [-m M] [flags]\n"
     "       penstock schedule check FILE [-p P] [-m M] [--cap A]\n"
     "       penstock schedule compare -p P -m M [flags]\n\n"
     "  -p, --lanes P           lanes\n"
@@ -315,40 +316,80 @@ static int count_buffers(struct result *r, struct sched_error *err)
     return rc;
 }
 
-static int show(struct request *request, const struct schedule *schedule)
+/* A plan that somebody wrote; no plan after a fault, whose line is printed. */
+static int read_plan(struct sched_plan *plan, const struct request *r, const char *path)
+{
+    struct sched_error err;
+    char *text;
+    size_t len;
+    int rc;
+
+    if (read_file(&text, &len, path))
+        return 1;
+    rc = sched_csv_parse(plan, text, len, r->shape.micro_batches, &err);
+    if (!rc && r->shape.lanes && plan->lanes != r->shape.lanes)
+        rc = sched_fail(&err, -EINVAL, -1, -1, -1, "it has rows for %d lanes, not %d",
+                        plan->lanes, r->shape.lanes);
+    rc = rc ? rc : sched_check(plan, r->shape.cap, &err);
+    free(text);
+    if (!rc)
+        return 0;
+    sched_plan_fini(plan);
+    return fail(path, &err);
+}
+
+static bool is_file(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > 4 && !strcmp(name + n - 4, ".csv");
+}
+
+/* The plan of a schedule, or one that is read. */
+static int get_plan(struct sched_plan *plan, const struct request *r, const char *name)
+{
+    const struct schedule *schedule = sched_find(name);
+    struct sched_error err;
+
+    if (is_file(name))
+        return read_plan(plan, r, name);
+    if (!schedule) {
+        cli_error("no schedule %s: see penstock schedule list", name);
+        return 1;
+    }
+    if (need_shape(r, "show"))
+        return 1;
+    return sched_make(plan, schedule, &r->shape, &err) ? fail("", &err) : 0;
+}
+
+static int show(struct result *r)
+{
+    const struct request *request = r->request;
+    struct sched_error err;
+    int rc = request->comm ? sched_comm_insert(&r->plan, &err) : 0;
+
+    if (!rc && request->format != CSV)
+        rc = sched_simulate(&r->sim, &r->plan, &request->costs, &err);
+    if (!rc && (request->format == TEXT || request->format == JSON))
+        rc = count_buffers(r, &err);
+    return rc ? fail("", &err) : put_result(r);
+}
+
+static int cmd_show(struct request *request, int args, char **arg)
 {
     struct result r = {.request = request};
-    struct sched_error err;
-    int rc = sched_make(&r.plan, schedule, &request->shape, &err);
+    int rc;
 
-    if (!rc && request->comm)
-        rc = sched_comm_insert(&r.plan, &err);
-    if (!rc && request->format != CSV)
-        rc = sched_simulate(&r.sim, &r.plan, &request->costs, &err);
-    if (!rc && (request->format == TEXT || request->format == JSON))
-        rc = count_buffers(&r, &err);
-    rc = rc ? fail("", &err) : put_result(&r);
+    if (args != 1) {
+        cli_error("schedule show needs one NAME: see penstock schedule list");
+        return 1;
+    }
+    if (check_output(request->output) || get_plan(&r.plan, request, arg[0]))
+        return 1;
+    rc = show(&r);
     sched_sim_fini(&r.sim);
     sched_plan_fini(&r.plan);
     return rc;
-}
-
-static int cmd_show(struct request *r, int args, char **arg)
-{
-    const struct schedule *schedule = args == 1 ? sched_find(arg[0]) : NULL;
-
-    if (args != 1) {
-        cli_error("schedule show needs one NAME: see penstock "
-                  "schedule list");
-        return 1;
-    }
-    if (!schedule) {
-        cli_error("no schedule %s: see penstock schedule list", arg[0]);
-        return 1;
-    }
-    if (need_shape(r, "show") || check_output(r->output))
-        return 1;
-    return show(r, schedule);
 }
 
 static int cmd_compare(struct request *request, int args, char **arg)
@@ -390,26 +431,17 @@ static int print_checked(const struct sched_plan *plan, const char *path)
 
 static int cmd_check(const struct request *r, int args, char **arg)
 {
-    struct sched_plan plan = {0};
-    struct sched_error err;
-    char *text;
-    size_t len;
+    struct sched_plan plan;
     int rc;
 
     if (args != 1) {
         cli_error("schedule check needs one FILE");
         return 1;
     }
-    if (read_file(&text, &len, arg[0]))
+    if (read_plan(&plan, r, arg[0]))
         return 1;
-    rc = sched_csv_parse(&plan, text, len, r->shape.micro_batches, &err);
-    if (!rc && r->shape.lanes && plan.lanes != r->shape.lanes)
-        rc = sched_fail(&err, -EINVAL, -1, -1, -1, "it has rows for %d lanes, not %d",
-                        plan.lanes, r->shape.lanes);
-    rc = rc ? rc : sched_check(&plan, r->shape.cap, &err);
-    rc = rc ? fail(arg[0], &err) : print_checked(&plan, arg[0]);
+    rc = print_checked(&plan, arg[0]);
     sched_plan_fini(&plan);
-    free(text);
     return rc;
 }
 

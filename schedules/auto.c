@@ -41,7 +41,8 @@ static int try_named(struct pick *best, const struct schedule *schedule,
     return rc;
 }
 
-/* Those of up to v chunks per lane; those that take any number, with their own and with v. */
+/* Those of up to v chunks per lane; those that take any number, with their own and with
+ * v. */
 static int try_all_named(struct pick *best, const struct sched_shape *shape)
 {
     int rc = 0;
@@ -59,9 +60,10 @@ static int try_all_named(struct pick *best, const struct sched_shape *shape)
     return rc;
 }
 
-/* Searches the placements of one copy of the weights with up to v chunks per lane, each with
- * its share of the work; what one leaves is the next one's. Two copies cost memory that A
- * does not count: they are searched only if a named plan with two is still the fastest. */
+/* Searches the placements of one copy of the weights with up to v chunks per lane, each
+ * with its share of the work; what one leaves is the next one's. Two copies cost memory
+ * that A does not count: they are searched only if a named plan with two is still the
+ * fastest. */
 static int search(struct pick *best, const struct sched_shape *shape)
 {
     const struct search_place places[] = {

@@ -148,9 +148,9 @@ static void put_legend(FILE *file, double y)
     fprintf(file,
             "<rect fill=\"url(#idle)\" x=\"%.0f\" y=\"%.1f\" width=\"32\" "
             "height=\"14\"/><text "
-            "font-size=\"11\" x=\"%.0f\" y=\"%.1f\">idle (dark: later chunk or second "
-            "copy)</text>\n",
-            x, y, x + 38, y + 11);
+            "font-size=\"11\" x=\"%.0f\" y=\"%.1f\">idle</text>\n<text font-size=\"11\" "
+            "x=\"%.0f\" y=\"%.1f\">dark: a later chunk, or the second copy</text>\n",
+            x, y, x + 38, y + 11, x + 80, y + 11);
 }
 
 static void put_title(const struct strip *s, double y, double font)
@@ -213,7 +213,7 @@ int sched_draw_svg(const struct sched_plan *plan, const struct sched_sim *sim, F
 
 int sched_draw_compare_svg(const struct sched_comparison *c, FILE *file)
 {
-    struct strip s = {.file = file, .top = 12, .row = 14, .gap = 1, .font = 8};
+    struct strip s = {.file = file, .top = 12, .row = 18, .gap = 1, .font = 8};
     double height = c->lanes * (s.row + s.gap) + 34, longest = 0;
 
     s.scale = c->results ? 0 : 1;

@@ -10,13 +10,7 @@
 #include "tests/schedules-slow.h"
 #include "tests/test.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SETS 30 /* sanitizers make it many times slower */
-#define SLOW 1
-#else
-#define SETS 200
-#define SLOW 0
-#endif
+#define SETS (TEST_SANITIZED ? 12 : 200)
 
 #define MOST_ROWS 16
 
@@ -42,8 +36,8 @@ struct set {
     struct sched_shape shape;
 };
 
-/* Costs of 2p parts of a model: T_F varies by half around its mean, T_I by a fifth more, T_W is
- * a random share of T_I; some sets with a cap on memory. */
+/* Costs of 2p parts of a model: T_F varies by half around its mean, T_I by a fifth more,
+ * T_W is a random share of T_I; some sets with a cap on memory. */
 static void draw_set(struct set *s, double uneven)
 {
     int p = draw_int(2, 8), caps[] = {0, p, draw_int((p + 2) / 2, 2 * p)};
@@ -146,7 +140,8 @@ static void is_deterministic(void **state)
     sched_plan_fini(&plan[1]);
 }
 
-/* Every small shape that there is, and caps down to what cannot hold a model's activations. */
+/* Every small shape that there is, and caps down to what cannot hold a model's
+ * activations. */
 static void all_shapes(void **state)
 {
     (void)state;
@@ -182,7 +177,7 @@ static void takes_under_a_second(void **state)
         sched_plan_fini(&plan);
     }
     print_message("auto takes %.2f s at p = 8, m = 64\n", longest);
-    if (!SLOW)
+    if (!TEST_SANITIZED)
         assert_true(longest < 1);
 }
 

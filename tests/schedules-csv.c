@@ -39,7 +39,8 @@ static void assert_same(const struct sched_plan *a, const struct sched_plan *b)
     }
 }
 
-/* Every schedule, alone and with transfers, comes back as it was: pairs, peers and copies. */
+/* Every schedule, alone and with transfers, comes back as it was: pairs, peers and
+ * copies. */
 static void round_trips(void **state)
 {
     const struct sched_shape shape = {.lanes = 4, .micro_batches = 8};
@@ -63,8 +64,8 @@ static void round_trips(void **state)
         }
 }
 
-/* What others write and we read: blanks, quotes, empty cells, line ends, ops that say nothing
- * about the order. */
+/* What others write and we read: blanks, quotes, empty cells, line ends, ops that say
+ * nothing about the order. */
 static void foreign_forms(void **state)
 {
     static const char *const forms[] = {
@@ -137,7 +138,7 @@ static void bad_files(void **state)
     }
 }
 
-/* Stages and micro-batches of a million each, promised by few ops, need no large table. */
+/* Stages and micro-batches by the thousand, promised by few ops, need no large table. */
 static void hostile_numbers(void **state)
 {
     size_t n = 2000, len = 0;

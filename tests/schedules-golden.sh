@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154
-# The plans and pictures that are made now are those of tests/plans, and each plan passes the
-# check.
+# The plans and pictures that are made now are those of tests/plans, and each plan passes
+# the check.
 plans=$(mktemp -d)
 trap 'rm -rf "$plans"' EXIT
 PLANS=$plans sh "$srcdir/tests/golden/schedules.sh" || exit 1

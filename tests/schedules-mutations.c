@@ -1,6 +1,6 @@
-/* Every golden plan with one op swapped, dropped, doubled or sent elsewhere: what the slow
- * checker finds good the checker must take, and what it finds at fault the checker must refuse
- * with a place that is at fault. */
+/* Every golden plan with one op swapped, dropped, doubled or sent elsewhere: what the
+ * slow checker finds good the checker must take, and what it finds at fault the checker
+ * must refuse with a place that is at fault. */
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
@@ -202,7 +202,7 @@ static void mutations(void **state)
     assert_true(refused > tried / 2 && refused < tried);
 }
 
-/* ---- Faults by hand ------------------------------------------------------------------------ */
+/* ---- Faults by hand ---------------------------------------------------------------- */
 
 /* The text is refused, and what is said has all of these words. */
 static void assert_fault(const char *csv, double cap, const char *words)

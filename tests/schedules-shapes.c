@@ -1,4 +1,4 @@
-/* Every schedule on every small shape: a good plan within its stated memory, or refused. */
+/* Every schedule on every small shape: a good plan within its memory, or refused. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -20,7 +20,8 @@ static int lesser(int a, int b)
     return a < b ? a : b;
 }
 
-/* The limits of each schedule, and its most activations on lane s, in A; v: chunks asked for. */
+/* The limits of each schedule, and its most activations on lane s, in A; v: chunks asked
+ * for. */
 static bool always(int p, int m, int v)
 {
     (void)p;
@@ -229,7 +230,8 @@ static void all_shapes(void **state)
                     try_shape(i, p, m, v);
 }
 
-/* Every schedule of the list is in the table above, but auto, which has a test of its own. */
+/* Every schedule of the list is in the table above, but auto, which has a test of its
+ * own. */
 static void table_is_whole(void **state)
 {
     size_t n = 0;
@@ -242,8 +244,8 @@ static void table_is_whole(void **state)
         assert_non_null(sched_find(expected[i].name));
 }
 
-/* Groups of interleaved other than p: good, or refused with a reason; a remainder of at least
- * p is a group of its own. */
+/* Groups of interleaved other than p: good, or refused with a reason; a remainder of at
+ * least p is a group of its own. */
 static void interleaved_groups(void **state)
 {
     (void)state;
@@ -284,8 +286,8 @@ static void forward_on_any_map(void **state)
     assert_int_equal(sched_forward(&plan, 2, 7, map, 5), -EINVAL);
 }
 
-/* The linear order has every op once, behind what it depends on: a plan of one lane that holds
- * all of it in this order runs. */
+/* The linear order has every op once, behind what it depends on: a plan of one lane that
+ * holds all of it in this order runs. */
 static void order_is_linear(void **state)
 {
     struct sched_shape shape = {.lanes = 4, .micro_batches = 9};

@@ -1,5 +1,6 @@
-/* An independent and slow checker of plans, for tests: it shares no code with sched_check,
- * and collects every place (lane, stage, micro-batch) where something is wrong. */
+/* An independent and slow checker of plans, for tests: it shares no code with
+ * sched_check, and collects every place (lane, stage, micro-batch) where something is
+ * wrong. */
 #ifndef TESTS_SCHEDULES_SLOW_H
 #define TESTS_SCHEDULES_SLOW_H
 
@@ -158,7 +159,7 @@ static void slow_orders(struct slow *s, int from, int to)
     }
 }
 
-/* ---- Running it, sweep after sweep ---------------------------------------------------- */
+/* ---- Running it, sweep after sweep ------------------------------------------------- */
 
 struct slow_run {
     const struct slow *s;
@@ -236,7 +237,7 @@ static bool slow_sweep(struct slow_run *r)
     return progress;
 }
 
-/* Lanes that wait for each other in a circle are at fault, each with its op that waits. */
+/* Lanes that wait for each other in a circle are at fault, each at its op that waits. */
 static void slow_cycles(struct slow *s, const struct slow_run *r)
 {
     const struct sched_plan *p = s->plan;

@@ -88,7 +88,7 @@ static void fewer_micro_batches_than_lanes(void **state)
     assert_near(run("1f1b", 4, 2, 0, &sched_costs_unit, NULL), 15);
 }
 
-/* ---- Closed forms, T_F = T_I = T_W = 1 per lane, no latency, m >= 2p ------------------- */
+/* ---- Closed forms, T_F = T_I = T_W = 1 per lane, no latency, m >= 2p --------------- */
 
 /* Idle time of the lane with the most of it, and of lane `lane`. */
 static double idle_of(const char *name, int p, int m, int v, int lane)
@@ -130,8 +130,8 @@ static void idle_of_one_chunk(void **state)
             assert_idle("zb-h1", p, m, 0, p - 1);
 }
 
-/* (p-1)(T_F + T_I - 2 T_W) on inner lanes is 0 here: they never wait once they have begun, so
- * that what is idle is the way to the lane and from it. */
+/* (p-1)(T_F + T_I - 2 T_W) on inner lanes is 0 here: they never wait once they have
+ * begun, so that what is idle is the way to the lane and from it. */
 static void zb_h2_never_waits(void **state)
 {
     (void)state;
@@ -225,8 +225,8 @@ static void causes_add_up(void **state)
     sched_comparison_fini(&c);
 }
 
-/* A link of its own latency counts for its direction alone: lane 0's first forward is late on
- * lane 1 by 5, the gradient back is not. */
+/* A link of its own latency counts for its direction alone: lane 0's first forward is
+ * late on lane 1 by 5, the gradient back is not. */
 static void links_differ(void **state)
 {
     struct sched_link link = {.from = 0, .to = 1, .latency = 5};
