@@ -14,11 +14,11 @@ extern "C" {
 #endif
 
 /* Tokens per block of the paged KV cache. A block holds (K heads, KERNEL_KV_BLOCK, D). */
-#define KERNEL_KV_BLOCK 64
+#define KERNEL_KV_BLOCK      64
 /* How many of the last tokens of a sequence the repeat penalty looks at. */
-#define KERNEL_RECENT 64
+#define KERNEL_RECENT        64
 /* Largest head dimension and the granularity of it that attention supports. */
-#define KERNEL_MAX_HEAD_DIM 256
+#define KERNEL_MAX_HEAD_DIM  256
 #define KERNEL_HEAD_DIM_STEP 8
 
 struct kernel_ops;
@@ -28,13 +28,13 @@ struct cuda_state;
 
 struct kernel_ctx {
     const struct kernel_ops *ops;
-    enum dtype dtype;    /* T: DTYPE_F32, or DTYPE_BF16 with fp32 sums (CUDA only) */
-    int err;             /* first error as -errno, 0 if none */
-    int device;          /* CUDA ordinal, -1 on the CPU */
+    enum dtype dtype;        /* T: DTYPE_F32, or DTYPE_BF16 with fp32 sums (CUDA only) */
+    int err;                 /* first error as -errno, 0 if none */
+    int device;              /* CUDA ordinal, -1 on the CPU */
     struct cpu_pool *pool;   /* CPU: the threads of this lane */
     struct cuda_state *cuda; /* CUDA: stream, cuBLAS handle, workspace */
-    void *scratch;       /* CPU: grown by the kernels, owned by the context */
-    size_t scratch_bytes;
+    void *scratch;           /* CPU: grown by the kernels, owned by the context */
+    size_t scratch_bytes;    /* that the backend holds for itself */
 };
 
 /* struct kernel_rows and struct kernel_attn lie in host memory and may go after the
@@ -44,15 +44,15 @@ struct kernel_ctx {
  * lie. A segment is a run of consecutive rows (tokens) of one sequence at consecutive
  * positions. */
 struct kernel_rows {
-    int rows;                /* R: rows of the micro-batch */
-    int segs;                /* S: segments */
-    int max_rows;            /* rows of the longest segment */
-    int max_len;             /* largest number of visible keys, own rows included */
-    int table_ld;            /* B: columns of table */
-    const int32_t *pos;      /* (R) position of a row in its sequence, from 0 */
-    const int32_t *row_seg;  /* (R) segment of a row */
-    const int32_t *seg_row;  /* (S + 1) first row of a segment */
-    const int32_t *table;    /* (S, B) KV block of positions b * KERNEL_KV_BLOCK .. */
+    int rows;               /* R: rows of the micro-batch */
+    int segs;               /* S: segments */
+    int max_rows;           /* rows of the longest segment */
+    int max_len;            /* largest number of visible keys, own rows included */
+    int table_ld;           /* B: columns of table */
+    const int32_t *pos;     /* (R) position of a row in its sequence, from 0 */
+    const int32_t *row_seg; /* (R) segment of a row */
+    const int32_t *seg_row; /* (S + 1) first row of a segment */
+    const int32_t *table;   /* (S, B) KV block of positions b * KERNEL_KV_BLOCK .. */
 };
 
 /* Sizes of attention: H query heads share K key/value heads, each of D elements. A row
@@ -60,10 +60,10 @@ struct kernel_rows {
  * of a layer starts at k + i * K * KERNEL_KV_BLOCK * D; in it, head h, token t at (h *
  * KERNEL_KV_BLOCK + t) * D. */
 struct kernel_attn {
-    int heads;     /* H */
-    int kv_heads;  /* K; H % K == 0 */
-    int head_dim;  /* D */
-    float scale;   /* of q.k, usually 1 / sqrt(D) */
+    int heads;    /* H */
+    int kv_heads; /* K; H % K == 0 */
+    int head_dim; /* D */
+    float scale;  /* of q.k, usually 1 / sqrt(D) */
 };
 
 /* How a token is drawn from logits, in llama.cpp's order: repeat penalty over the
@@ -129,8 +129,8 @@ struct kernel_ops {
     /* Rotates the first `heads` vectors of D elements of every row in place, halves
      * paired (i, i + D/2) as Hugging Face does. x (R, ld); cos_sin (positions, D/2, 2)
      * fp32; pos (R). */
-    void (*rope_fwd)(struct kernel_ctx *ctx, void *x, const float *cos_sin, const int32_t *pos,
-                     int rows, int heads, int D, size_t ld);
+    void (*rope_fwd)(struct kernel_ctx *ctx, void *x, const float *cos_sin,
+                     const int32_t *pos, int rows, int heads, int D, size_t ld);
 
     /* Writes k and v of every row of qkv (R, ld) into its block of k, v. */
     void (*kv_store)(struct kernel_ctx *ctx, void *k, void *v, const void *qkv,
@@ -143,11 +143,12 @@ struct kernel_ops {
                      const struct kernel_attn *attn);
 
     /* y = silu(gate) * up. gate_up (R, 2 F): F of gate, then F of up; y (R, F). */
-    void (*swiglu_fwd)(struct kernel_ctx *ctx, void *y, const void *gate_up, int rows, int F);
+    void (*swiglu_fwd)(struct kernel_ctx *ctx, void *y, const void *gate_up, int rows,
+                       int F);
 
     /* y[r] = x[index[r]]: y (R, C), x (.., C). */
-    void (*gather_fwd)(struct kernel_ctx *ctx, void *y, const void *x, const int32_t *index,
-                       int rows, int C);
+    void (*gather_fwd)(struct kernel_ctx *ctx, void *y, const void *x,
+                       const int32_t *index, int rows, int C);
 
     /* Draws one token per row: tokens[row[r].slot] and recent[row[r].slot][pos %
      * KERNEL_RECENT]. logits (R, V) fp32 are used as work space and spoilt. Sets
