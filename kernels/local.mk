@@ -25,7 +25,6 @@ libpenstock_core_la_SOURCES += \
 	%D%/norm_cpu.c \
 	%D%/pool.c \
 	%D%/pool.h \
-	%D%/rope_bwd_cpu.c \
 	%D%/rope_cpu.c \
 	%D%/sample.h \
 	%D%/sample_cpu.c \
@@ -63,7 +62,6 @@ libpenstock_core_la_SOURCES += \
 	%D%/norm_bwd_cuda.cu \
 	%D%/norm_cuda.cu \
 	%D%/prefill_cuda.cu \
-	%D%/rope_bwd_cuda.cu \
 	%D%/rope_cuda.cu \
 	%D%/sample_cuda.cu \
 	%D%/swiglu_bwd_cuda.cu \

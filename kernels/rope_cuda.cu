@@ -1,12 +1,12 @@
-/* Rotary position embedding, halves paired. */
-#include "kernels/cuda.h"
+/* Rotary position embedding, halves paired; backwards it is the rotation by the negative angle. */
+#include "kernels/train_cuda.h"
 
 #define THREADS 256
 
 /* A thread rotates one pair. */
 template <typename T>
-static __global__ void rope(T *x, const float *cos_sin, const int32_t *pos, size_t pairs,
-                            int heads, int half, size_t ld)
+static __global__ void rotate(T *x, const float *cos_sin, const int32_t *pos,
+                              size_t pairs, int heads, int half, size_t ld, float sign)
 {
     size_t n = blockIdx.x * (size_t)THREADS + threadIdx.x;
 
@@ -17,12 +17,13 @@ static __global__ void rope(T *x, const float *cos_sin, const int32_t *pos, size
     T *p = x + row * ld + (size_t)head * 2 * half + i;
     const float *cs = cos_sin + ((size_t)pos[row] * half + i) * 2;
     float a = to_float(p[0]), b = to_float(p[half]);
-    p[0] = from_float<T>(a * cs[0] - b * cs[1]);
-    p[half] = from_float<T>(b * cs[0] + a * cs[1]);
+    float c = cs[0], s = sign * cs[1];
+    p[0] = from_float<T>(a * c - b * s);
+    p[half] = from_float<T>(b * c + a * s);
 }
 
-void rope_fwd_cuda(struct kernel_ctx *ctx, void *x, const float *cos_sin,
-                   const int32_t *pos, int rows, int heads, int D, size_t ld)
+static void rope(struct kernel_ctx *ctx, void *x, const float *cos_sin,
+                 const int32_t *pos, int rows, int heads, int D, size_t ld, float sign)
 {
     cudaStream_t stream = cuda_begin(ctx);
     int half = D / 2;
@@ -32,10 +33,22 @@ void rope_fwd_cuda(struct kernel_ctx *ctx, void *x, const float *cos_sin,
     if (!pairs)
         return;
     if (cuda_is_bf16(ctx))
-        rope<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)x, cos_sin, pos, pairs,
-                                             heads, half, ld);
+        rotate<<<blocks, THREADS, 0, stream>>>((__nv_bfloat16 *)x, cos_sin, pos, pairs,
+                                               heads, half, ld, sign);
     else
-        rope<<<blocks, THREADS, 0, stream>>>((float *)x, cos_sin, pos, pairs, heads, half,
-                                             ld);
-    cuda_launched(ctx, "rope_fwd");
+        rotate<<<blocks, THREADS, 0, stream>>>((float *)x, cos_sin, pos, pairs, heads,
+                                               half, ld, sign);
+    cuda_launched(ctx, "rope");
+}
+
+void rope_fwd_cuda(struct kernel_ctx *ctx, void *x, const float *cos_sin,
+                   const int32_t *pos, int rows, int heads, int D, size_t ld)
+{
+    rope(ctx, x, cos_sin, pos, rows, heads, D, ld, 1);
+}
+
+void rope_bwd_cuda(struct kernel_ctx *ctx, void *dx, const float *cos_sin,
+                   const int32_t *pos, int rows, int heads, int D, size_t ld)
+{
+    rope(ctx, dx, cos_sin, pos, rows, heads, D, ld, -1);
 }
