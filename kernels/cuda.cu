@@ -255,7 +255,7 @@ static int start(struct kernel_ctx *ctx)
             cudaHostAlloc((void **)&state->bad, sizeof(int32_t), cudaHostAllocMapped),
             "making a flag")) {
         *state->bad = 0;
-        ctx->scratch_bytes = WORKSPACE_BYTES;
+        ctx->scratch_bytes = CUDA_WORKSPACE_BYTES;
         cuda_check(ctx,
                    cudaHostGetDevicePointer((void **)&state->bad_device, state->bad, 0),
                    "making a flag");
