@@ -6,10 +6,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/error.h"
+#include "runtime/penstock.h"
 
 static int file_error(const char *path, int err)
 {
@@ -57,73 +57,14 @@ int read_file(char **text, size_t *len, const char *path)
     return err ? file_error(standard ? "standard input" : path, -err) : 0;
 }
 
-/* A file that is being written. */
-struct output {
-    FILE *f;
-    char *target;    /* what the path names, links followed */
-    char *temporary; /* NULL: the target itself is written */
-};
-
-static int output_open(struct output *o, const char *path)
-{
-    struct stat s;
-    bool exists = !stat(path, &s);
-
-    *o = (struct output){.target = exists ? realpath(path, NULL) : strdup(path)};
-    if (!o->target)
-        return -errno;
-    if (exists && !S_ISREG(s.st_mode)) {
-        o->f = fopen(o->target, "wb");
-    } else if (exists && access(o->target, W_OK)) {
-        return -errno;
-    } else {
-        size_t size = strlen(o->target) + 32;
-        if (!(o->temporary = malloc(size)))
-            return -ENOMEM;
-        snprintf(o->temporary, size, "%s.%ld.tmp", o->target, (long)getpid());
-        o->f = fopen(o->temporary, "wbx");
-    }
-    return o->f ? 0 : -errno;
-}
-
-/* err: what went wrong so far; without error the file takes its name. */
-static int output_close(struct output *o, int err)
-{
-    if (!err && o->f && (fflush(o->f) || (o->temporary && fsync(fileno(o->f)))))
-        err = -errno;
-    if (o->f && fclose(o->f) && !err)
-        err = -errno;
-    if (!err && o->temporary && rename(o->temporary, o->target))
-        err = -errno;
-    if (err && o->f && o->temporary)
-        unlink(o->temporary);
-    free(o->temporary);
-    free(o->target);
-    return err;
-}
-
 int write_file(const char *path, int (*write)(FILE *f, void *arg), void *arg)
 {
-    struct output o;
-    int err = output_open(&o, path);
-
-    errno = 0;
-    if (!err && write(o.f, arg))
-        err = errno ? -errno : -EIO;
-    err = output_close(&o, err);
-    return err ? file_error(path, -err) : 0;
+    return penstock_write(path, write, arg);
 }
 
 int check_output(const char *path)
 {
-    struct output o;
-    struct stat s;
-
-    if (!path || (!stat(path, &s) && !S_ISREG(s.st_mode) && !S_ISDIR(s.st_mode)))
-        return 0; /* opening a pipe may wait */
-    int err = output_open(&o, path);
-    output_close(&o, err ? err : -ECANCELED);
-    return err ? file_error(path, -err) : 0;
+    return path ? penstock_can_write(path) : 0;
 }
 
 int close_stdout(void)

@@ -8,8 +8,7 @@
 /* A whole file, terminated; "-" is standard input. *text (*len) is freed by the caller. -errno after a line. */
 int read_file(char **text, size_t *len, const char *path);
 
-/* Writes to a temporary name beside path, syncs and renames: path is whole or untouched. What is no
- * regular file, such as a pipe or a terminal, is written as it is. -errno after a line. */
+/* penstock_write: path is whole or as it was. -errno after a line. */
 int write_file(const char *path, int (*write)(FILE *f, void *arg), void *arg);
 
 /* Whether write_file can begin, asked before work that takes long; path NULL: nothing to ask.

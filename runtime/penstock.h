@@ -153,6 +153,14 @@ void penstock_score_report_free(struct penstock_score_report *report);
 
 /* ---- Files --------------------------------------------------------------------------------------- */
 
+/* Writes a file by a temporary name beside it: whole, or not at all. Links are followed, and a file that
+ * is replaced passes on its permissions. What is no regular file, such as a pipe, and what /dev/stdout
+ * stands for are written in place. write returns non-zero, with errno, if it failed. */
+int penstock_write(const char *path, int (*write)(FILE *f, void *arg), void *arg);
+
+/* 0 if penstock_write and penstock_save can begin: asked before work that takes long. */
+int penstock_can_write(const char *path);
+
 struct penstock_tensor {
     const char *name;
     int n_dims;
@@ -160,7 +168,7 @@ struct penstock_tensor {
     const float *data;
 };
 
-/* Writes a safetensors file: whole, or not at all. */
+/* Writes a safetensors file as penstock_write does. */
 int penstock_save(const char *path, const struct penstock_tensor *tensors, size_t n);
 
 /* ---- Training ------------------------------------------------------------------------------------- */

@@ -1,9 +1,10 @@
-/* penstock_save: tensors into a safetensors file. */
+/* Files that are whole or as they were. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/penstock.h"
+#include "stages/output.h"
 #include "stages/safetensors_write.h"
 
 int penstock_save(const char *path, const struct penstock_tensor *tensors, size_t n)
@@ -26,4 +27,22 @@ int penstock_save(const char *path, const struct penstock_tensor *tensors, size_
     }
     free(items);
     return err ? err : safetensors_writer_close(w, true);
+}
+
+int penstock_write(const char *path, int (*write)(FILE *f, void *arg), void *arg)
+{
+    struct output o;
+    int err = output_open(&o, path);
+
+    if (err)
+        return err;
+    errno = 0;
+    if (write(o.f, arg) || ferror(o.f))
+        err = errno ? -errno : -EIO;
+    return output_close(&o, err);
+}
+
+int penstock_can_write(const char *path)
+{
+    return output_check(path);
 }

@@ -5,10 +5,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "kernels/device.h"
 #include "runtime/penstock.h"
+#include "stages/output.h"
 
 #define MOST_BOTH_WAYS 4 /* lanes of which every pair is measured, there and back */
 #define MOST_PAIRED    8 /* or in one direction */
@@ -220,44 +220,27 @@ const struct topo_link *topo_link_between(const struct topo *t, int from, int to
 
 /* ---- Out -------------------------------------------------------------------------------------- */
 
-static int write_picture(FILE *f, const struct topo *t)
-{
-    errno = 0;
-    topo_draw(f, t);
-    if (fflush(f) || ferror(f) || fsync(fileno(f)))
-        return errno ? -errno : -EIO;
-    return 0;
-}
-
-/* By a temporary name: the picture is whole or was not written. */
 static int save_picture(const char *path, const struct topo *t)
 {
-    size_t size = strlen(path) + 32;
-    char *temporary = malloc(size);
-    int err;
+    struct output o;
+    int err = output_open(&o, path);
 
-    if (!temporary)
-        return no_memory();
-    snprintf(temporary, size, "%s.%ld.tmp", path, (long)getpid());
-    FILE *f = fopen(temporary, "w");
-    err = f ? write_picture(f, t) : -errno;
-    if (f && fclose(f) && !err)
-        err = -errno;
-    if (!err && rename(temporary, path))
-        err = -errno;
-    if (err && f)
-        unlink(temporary);
     if (err)
-        log_error("cannot write %s: %s", path, strerror(-err));
-    free(temporary);
-    return err;
+        return err;
+    errno = 0;
+    topo_draw(o.f, t);
+    if (ferror(o.f))
+        err = errno ? -errno : -EIO;
+    return output_close(&o, err);
 }
 
 int penstock_topo(FILE *out, const char *svg, const char *devices)
 {
     struct topo t = {0};
-    int err = gather(&t, devices);
+    int err = svg ? output_check(svg) : 0;
 
+    if (!err)
+        err = gather(&t, devices);
     if (!err && t.machine.here)
         err = find_links(&t);
     if (!err)

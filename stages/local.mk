@@ -31,6 +31,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/normalize.c \
 	%D%/normalize.h \
 	%D%/optimizer.c \
+	%D%/output.c \
+	%D%/output.h \
 	%D%/params.c \
 	%D%/params.h \
 	%D%/partition.c \

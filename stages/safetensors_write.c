@@ -6,13 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "stages/output.h"
 
 struct safetensors_writer {
-    char *path, *temporary;
-    bool direct;
-    FILE *file;
+    struct output output;
+    char *path;
     size_t left; /* bytes of data still to come */
     int err;
 };
@@ -54,31 +53,20 @@ static int write_header(struct safetensors_writer *w, json_t *header)
 
     if (!text)
         return -ENOMEM;
-    if (fwrite(&size, sizeof(size), 1, w->file) != 1 ||
-        fwrite(text, 1, len, w->file) != len ||
-        fwrite("        ", 1, size - len, w->file) != size - len)
+    errno = 0;
+    if (fwrite(&size, sizeof(size), 1, w->output.f) != 1 ||
+        fwrite(text, 1, len, w->output.f) != len ||
+        fwrite("        ", 1, size - len, w->output.f) != size - len)
         err = errno ? -errno : -EIO;
     free(text);
     return err;
 }
 
-/* The names and the open temporary file; what is no regular file, such as a pipe, is written as it is. */
-static int begin(struct safetensors_writer *w, const char *path)
+static void writer_free(struct safetensors_writer *w)
 {
-    size_t size = strlen(path) + 32;
-    struct stat st;
-    w->path = strdup(path);
-    if (stat(path, &st) || S_ISREG(st.st_mode))
-        w->temporary = malloc(size);
-    else
-        w->direct = true;
-    if (!w->path || (!w->temporary && !w->direct))
-        return -ENOMEM;
-    if (w->temporary)
-        snprintf(w->temporary, size, "%s.%ld.tmp", path, (long)getpid());
-    errno = 0;
-    w->file = fopen(w->direct ? path : w->temporary, "wb");
-    return w->file ? 0 : -errno;
+    if (w)
+        free(w->path);
+    free(w);
 }
 
 int safetensors_writer_open(struct safetensors_writer **out, const char *path,
@@ -87,22 +75,29 @@ int safetensors_writer_open(struct safetensors_writer **out, const char *path,
 {
     struct safetensors_writer *w = calloc(1, sizeof(*w));
     json_t *header = json_object();
-    int err = w && header ? begin(w, path) : -ENOMEM;
+    int err = 0;
 
-    if (!err && metadata)
+    if (w)
+        w->path = strdup(path);
+    if (!w || !w->path || !header)
+        err = log_no_memory(path);
+    if (!err)
+        err = output_open(&w->output, w->path);
+    if (err) {
+        json_decref(header);
+        writer_free(w);
+        return err;
+    }
+    if (metadata)
         json_object_set_new(header, "__metadata__",
                             json_pack("{s:s}", "penstock", metadata));
-    for (size_t i = 0; i < n && !err; i++)
-        err = add_item(header, &items[i], &w->left);
-    if (!err)
-        err = write_header(w, header);
+    for (size_t i = 0; i < n && !w->err; i++)
+        w->err = add_item(header, &items[i], &w->left);
+    if (!w->err)
+        w->err = write_header(w, header);
     json_decref(header);
-    if (err && w) {
-        w->err = err;
-        return safetensors_writer_close(w, false);
-    }
-    if (err)
-        return log_no_memory(path);
+    if (w->err)
+        return safetensors_writer_close(w, true);
     *out = w;
     return 0;
 }
@@ -110,7 +105,7 @@ int safetensors_writer_open(struct safetensors_writer **out, const char *path,
 int safetensors_writer_add(struct safetensors_writer *w, const void *data, size_t bytes)
 {
     errno = 0;
-    if (!w->err && (bytes > w->left || fwrite(data, 1, bytes, w->file) != bytes))
+    if (!w->err && (bytes > w->left || fwrite(data, 1, bytes, w->output.f) != bytes))
         w->err = errno ? -errno : -EIO;
     else
         w->left -= bytes;
@@ -119,22 +114,12 @@ int safetensors_writer_add(struct safetensors_writer *w, const void *data, size_
 
 int safetensors_writer_close(struct safetensors_writer *w, bool keep)
 {
-    int err = w->err;
+    int err = 0;
 
-    errno = 0;
-    if (w->file && keep && !err &&
-        (w->left || fflush(w->file) || (!w->direct && fsync(fileno(w->file)))))
-        err = errno ? -errno : -EIO;
-    if (w->file && fclose(w->file) && keep && !err)
-        err = -errno;
-    if (keep && !err && !w->direct && rename(w->temporary, w->path))
-        err = -errno;
-    if (w->file && !w->direct && (!keep || err))
-        unlink(w->temporary);
-    if (err)
-        log_error("%s: %s", w->path ? w->path : "a file", strerror(-err));
-    free(w->path);
-    free(w->temporary);
-    free(w);
+    if (!keep)
+        output_drop(&w->output);
+    else
+        err = output_close(&w->output, !w->err && w->left ? -EIO : w->err);
+    writer_free(w);
     return err;
 }

@@ -66,6 +66,7 @@ EXTRA_DIST += %D%/topologies
 # --- cli ---
 SCRIPT_TESTS += \
 	%D%/cli-bad.sh \
+	%D%/cli-output.sh \
 	%D%/cli-topo.sh
 
 # --- golden files: scripts that make golden runs, programs that they need ---
