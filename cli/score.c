@@ -99,6 +99,15 @@ static int collect_text(struct score *s, size_t max_context)
     return err;
 }
 
+/* A sequence of one token has nothing to predict; only logits can be asked of it. */
+static int check_targets(const struct score *s)
+{
+    for (int i = 0; i < s->list.n; i++)
+        if (s->list.items[i].n > 1 || s->logits_path)
+            return 0;
+    return cli_error("sequences of one token have nothing to predict");
+}
+
 static int take_logits(struct score *s)
 {
     size_t T = s->list.items[0].n;
@@ -134,6 +143,8 @@ static int score(struct score *s)
         return err;
     s->vocabulary = info.vocabulary;
     err = s->ids ? prompts_add_ids(&s->list, s->ids) : collect_text(s, info.max_context);
+    if (!err)
+        err = check_targets(s);
     if (!err && s->logits_path)
         err = take_logits(s);
     if (err)

@@ -30,7 +30,8 @@ int engine_init(struct engine *e, struct lane_set *lanes, int n_stages,
                          .stage_lane = stage_lane,
                          .order = order,
                          .deadline = deadline,
-                         .first = INFINITY};
+                         .first = INFINITY,
+                         .priority = INT_MAX};
     int err = init_lock(e);
     e->busy = calloc(n_stages, sizeof(*e->busy));
     e->events = calloc(lanes->n, sizeof(*e->events));
@@ -147,7 +148,8 @@ struct op_task *step_op(struct step *s, struct sched_op op)
     *o = (struct op_task){.step = s, .op = op, .lane = s->engine->stage_lane[op.stage]};
     o->task.done = op_done;
     o->task.ordered = s->engine->order == ORDER_STRICT;
-    o->task.priority = INT_MAX - s->n;
+    o->task.priority = s->engine->priority;
+    s->engine->priority -= s->engine->priority > INT_MIN;
     return o;
 }
 

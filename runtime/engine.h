@@ -1,5 +1,6 @@
 /* The engine: walks a plan, makes every op a task on its lane's worker and every hop a transfer, watches that
- * they move, and keeps their times. What an op does is told by infer.c or train.c. */
+ * they move, and keeps their times. What an op does is told by infer_step.c and
+ * trainer_step.c. */
 #ifndef PENSTOCK_ENGINE_H
 #define PENSTOCK_ENGINE_H
 
@@ -25,6 +26,7 @@ struct engine {
     /* Submits an op of the plan, and before it the hop that it needs, by step_compute and step_transfer. */
     int (*submit)(struct step *s, struct sched_op op);
 
+    int priority;          /* of the next op: what is submitted earlier goes first */
     struct events *events; /* (lanes) */
     pthread_mutex_t lock;  /* of what follows, and of steps */
     pthread_cond_t changed;
@@ -50,7 +52,7 @@ struct step {
 
 /* An op or a hop, and its task. */
 struct op_task {
-    struct task task;
+    struct task task; /* first: a task's callbacks get the op by a cast */
     struct step *step;
     struct sched_op op;
     int lane;

@@ -12,8 +12,8 @@ struct task_data {
     starpu_data_handle_t handle;
 };
 
-/* The next place in line of every worker. StarPU wants it strictly consecutive for the worker's life,
- * so it belongs to the process as StarPU itself does. Written by the submitting thread alone. */
+/* The next place in line of every worker, since starpu_init. StarPU wants it strictly consecutive for the
+ * worker's life, and there is one StarPU in a process. Written by the submitting thread alone. */
 static unsigned worker_line[STARPU_NMAXWORKERS];
 
 int task_data_create(struct task_data **out)

@@ -36,12 +36,13 @@ static int read_plan(struct sched_plan *plan, const struct penstock_schedule *s,
 
 /* A plan for this many lanes, by name or from a file. */
 static int make_plan(struct sched_plan *plan, const struct penstock_schedule *s,
-                     int lanes)
+                     int lanes, int sequences)
 {
+    int usual = lanes < sequences ? lanes : sequences;
     struct sched_error why = {.text = ""};
     struct sched_shape shape = {.lanes = lanes,
                                 .micro_batches =
-                                    s->micro_batches ? s->micro_batches : lanes,
+                                    s->micro_batches ? s->micro_batches : usual,
                                 .chunks = s->chunks,
                                 .one_copy = true};
     const char *name = s->name ? s->name : "1f1b";
@@ -211,11 +212,23 @@ int training_open(struct training *t, const struct penstock_options *o,
     enum recompute recompute;
     *t = (struct training){.sequences = sequences, .positions = positions};
     int err = parse_recompute(&recompute, schedule->recompute);
+    if (!err && positions < 2) {
+        log_error("sequences of %d token%s have nothing to predict", positions,
+                  positions == 1 ? "" : "s");
+        err = -EINVAL;
+    }
+    if (!err && (o->stages || o->context || o->ubatch)) {
+        log_error("%s is for inference: a schedule has its own stages and micro-batches",
+                  o->stages    ? "--stages"
+                  : o->context ? "-c"
+                               : "--ubatch");
+        err = -EINVAL;
+    }
     if (!err)
         err = machine_open(&t->machine, o);
     if (err)
         return err;
-    err = make_plan(&t->plan, schedule, t->machine.n_specs);
+    err = make_plan(&t->plan, schedule, t->machine.n_specs, sequences);
     if (!err)
         err = check_plan(t, schedule->name);
     if (!err)
@@ -316,8 +329,8 @@ static int check_sequences(const struct training *t, const struct penstock_promp
     size_t V = t->machine.model->config.V;
     for (int i = 0; i < n; i++) {
         if (q[i].n < 2 || q[i].n > (size_t)t->positions) {
-            log_error("sequence %d has %zu tokens: expected 2 to %d", i, q[i].n,
-                      t->positions);
+            log_error("sequence %d of %zu token%s has nothing to predict", i, q[i].n,
+                      q[i].n == 1 ? "" : "s");
             return -EINVAL;
         }
         for (size_t k = 0; k < q[i].n; k++)
