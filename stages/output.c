@@ -19,7 +19,10 @@
 
 static int output_error(const char *path, int err)
 {
-    log_error("%s: %s", *path ? path : "the empty name of an output", strerror(-err));
+    if (*path)
+        log_error("%s: %s", path, strerror(-err));
+    else
+        log_error("an output file has the empty name: give it another");
     return err;
 }
 
@@ -139,7 +142,7 @@ static int begin(struct output *o, bool probe)
 {
     struct stat s;
     bool descriptor;
-    int err = *o->path ? follow(&o->target, &descriptor, o->path) : -ENOENT;
+    int err = *o->path ? follow(&o->target, &descriptor, o->path) : -EINVAL;
 
     if (err)
         return err;

@@ -18,13 +18,16 @@ complain() {
 }
 
 # The three that write: a picture, a report, a safetensors file.
+# shellcheck disable=SC2317
 topo() {
     HWLOC_XMLFILE=$topology timeout 60 "$PENSTOCK" topo --svg "$1" 2>"$work/stderr"
 }
+# shellcheck disable=SC2317
 run() {
     timeout 60 "$PENSTOCK" run -m "$llama" --prompts "$work/ids.jsonl" -n 4 --devices "$lane" \
         --json "$1" 2>"$work/stderr"
 }
+# shellcheck disable=SC2317
 score() {
     timeout 60 "$PENSTOCK" score -m "$llama" --ids "$work/ids.json" --devices "$lane" \
         --logits "$1" 2>"$work/stderr"
@@ -98,10 +101,12 @@ for writer in topo run score; do
     whole $writer "$d/piped"
     { echo before; $writer "$d/stdout"; echo after; } >"$d/both"
     whole $writer "$d/both"
-    [ "$(head -n 1 "$d/both")" = before ] && [ "$(tail -n 1 "$d/both")" = after ] ||
+    [ "$(sed -n '1p;$p' "$d/both")" = "before
+after" ] ||
         complain "$writer: standard output overwrites its file"
 
     refuses $writer ''
+    grep -q 'empty name' "$work/stderr" || complain "$writer: which name is empty?"
     refuses $writer "$d/there"
     refuses $writer "$d/nowhere/file"
     [ -z "$(find "$d" -name '*.tmp')" ] || complain "$writer: temporary files are left"
