@@ -35,22 +35,27 @@ static int read_plan(struct sched_plan *plan, const struct penstock_schedule *s,
 }
 
 /* A plan for this many lanes, by name or from a file. */
-static int make_plan(struct sched_plan *plan, const struct penstock_schedule *s,
-                     int lanes, int sequences)
+static int make_plan(struct training *t, const struct penstock_schedule *s)
 {
-    int usual = lanes < sequences ? lanes : sequences;
+    int lanes = t->machine.n_specs,
+        most = (int)(t->machine.model->config.L / (size_t)lanes);
+    int usual = lanes < t->sequences ? lanes : t->sequences;
+    const char *name = s->name ? s->name : "1f1b";
+    const struct schedule *known = sched_find(name);
     struct sched_error why = {.text = ""};
     struct sched_shape shape = {.lanes = lanes,
                                 .micro_batches =
                                     s->micro_batches ? s->micro_batches : usual,
                                 .chunks = s->chunks,
                                 .one_copy = true};
-    const char *name = s->name ? s->name : "1f1b";
-    const struct schedule *known = sched_find(name);
-    int err = is_file(name) ? read_plan(plan, s, &why)
-              : known       ? sched_make(plan, known, &shape, &why)
-                            : -ENOENT;
+    int err;
 
+    /* auto takes as many chunks as pay, up to four: not more than the model has layers for. */
+    if (!strcmp(name, "auto") && !s->chunks)
+        shape.chunks = most < 1 ? 1 : most < 4 ? most : 4;
+    err = is_file(name) ? read_plan(&t->plan, s, &why)
+          : known       ? sched_make(&t->plan, known, &shape, &why)
+                        : -ENOENT;
     if (err == -ENOENT && !is_file(name))
         log_error("--schedule %s: no such schedule: see penstock schedule list", name);
     else if (err && why.text[0])
@@ -228,7 +233,7 @@ int training_open(struct training *t, const struct penstock_options *o,
         err = machine_open(&t->machine, o);
     if (err)
         return err;
-    err = make_plan(&t->plan, schedule, t->machine.n_specs, sequences);
+    err = make_plan(t, schedule);
     if (!err)
         err = check_plan(t, schedule->name);
     if (!err)

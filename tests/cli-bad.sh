@@ -199,6 +199,14 @@ bad 'reference' run -m "$text" -f "$models"
 bad 'none.jsonl' run -m "$text" --prompts "$work/none.jsonl"
 bad 'none.json' score -m "$llama" --ids "$work/none.json"
 bad 'nothing to predict' score -m "$text"
+echo '[[5]]' >"$work/one.json"
+bad 'nothing to predict' score -m "$llama" --ids "$work/one.json" --devices "$lane"
+bad 'nothing to predict' grad -m "$llama" --ids "$work/one.json" --devices "$lane"
+bad 'sequence 1 of 1 token' grad -m "$llama" --ids <(echo '[[1,2],[3]]') --devices "$lane"
+bad '--stages is for inference' grad -m "$llama" --ids "$work/ids.json" --stages 2
+bad 'no such schedule' grad -m "$llama" --ids "$work/ids.json" --schedule 2f2b
+bad 'two copies' grad -m "$llama" --ids "$work/ids.json" --schedule chimera --micro-batches 2 \
+    --devices "$lane,$lane"
 bad_text 'give token ids' Hello score -m "$llama"
 prompts 'no prompts' ' \n\n'
 prompts 'line 2' '{"ids":[1]}\n{"ids":[1}\n'
