@@ -21,7 +21,7 @@ const char lane_flags_help[] =
     "      --layers N,N,..   exact layers per stage\n"
     "      --ubatch N        tokens of a prefill micro-batch (default 512)\n"
     "      --link KIND       auto, nccl, copy or host\n"
-    "      --order KIND      strict or prio\n"
+    "      --order KIND      strict, prio or free\n"
     "      --dtype TYPE      auto, fp32 or bf16\n"
     "  -v, --verbose         say more on stderr\n"
     "  -h, --help            this text\n";

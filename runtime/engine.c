@@ -33,9 +33,9 @@ int engine_init(struct engine *e, struct lane_set *lanes, int n_stages,
                          .first = INFINITY,
                          .priority = INT_MAX};
     int err = init_lock(e);
-    e->busy = calloc(n_stages, sizeof(*e->busy));
+    e->times = calloc(n_stages, sizeof(*e->times));
     e->events = calloc(lanes->n, sizeof(*e->events));
-    if (!err && (!e->busy || !e->events))
+    if (!err && (!e->times || !e->events))
         err = log_no_memory("the engine");
     for (int l = 0; l < lanes->n && !err; l++)
         err = events_init(&e->events[l], &lanes->lanes[l]);
@@ -51,13 +51,28 @@ void engine_fini(struct engine *e)
         pthread_mutex_destroy(&e->lock);
     }
     free(e->events);
-    free(e->busy);
+    free(e->times);
     *e = (struct engine){0};
 }
 
 struct lane *engine_lane(const struct engine *e, int stage)
 {
     return &e->lanes->lanes[e->stage_lane[stage]];
+}
+
+double engine_busy(const struct engine *e, int stage)
+{
+    double seconds = 0;
+    for (int kind = 0; kind < ENGINE_KINDS; kind++)
+        seconds += e->times[stage][kind].seconds;
+    return seconds;
+}
+
+void engine_reset_times(struct engine *e)
+{
+    memset(e->times, 0, e->n_stages * sizeof(*e->times));
+    e->first = INFINITY;
+    e->last = 0;
 }
 
 void engine_fail(struct engine *e, int err)
@@ -149,7 +164,8 @@ struct op_task *step_op(struct step *s, struct sched_op op)
     o->task.done = op_done;
     o->task.ordered = s->engine->order == ORDER_STRICT;
     o->task.priority = s->engine->priority;
-    s->engine->priority -= s->engine->priority > INT_MIN;
+    if (s->engine->order != ORDER_FREE)
+        s->engine->priority -= s->engine->priority > INT_MIN;
     return o;
 }
 
@@ -304,7 +320,9 @@ static int collect(struct engine *e, struct op_task *o)
             events_give(&e->events[o->lane], o->event[i]);
     if (err || !o->ran || o->hop)
         return err;
-    e->busy[o->op.stage] += o->end - o->begin;
+    struct engine_times *t = &e->times[o->op.stage][o->op.kind];
+    t->seconds += o->end - o->begin;
+    t->n++;
     e->first = o->begin < e->first ? o->begin : e->first;
     e->last = o->end > e->last ? o->end : e->last;
     return 0;

@@ -11,8 +11,17 @@
 #include "runtime/task.h"
 #include "schedules/sched.h"
 
-/* strict: ops of a lane start in the plan's order. prio: of those that are ready, the plan's first. */
-enum engine_order { ORDER_STRICT, ORDER_PRIO };
+/* strict: ops of a lane start in the plan's order. prio: of those that are ready, the plan's first. free: any that is
+ * ready. */
+enum engine_order { ORDER_STRICT, ORDER_PRIO, ORDER_FREE };
+
+#define ENGINE_KINDS 4 /* F, B, I, W: the ops that compute */
+
+/* Ops of one stage and kind that have ended. */
+struct engine_times {
+    double seconds; /* computing */
+    long n;
+};
 
 struct step;
 struct op_task;
@@ -35,7 +44,7 @@ struct engine {
     bool stalled;        /* the deadline passed: workers hang */
 
     /* Written by step_end. */
-    double *busy;       /* (n_stages) seconds computing */
+    struct engine_times (*times)[ENGINE_KINDS]; /* (n_stages) */
     double first, last; /* when the first op began, the last one ended; host clock */
 };
 
@@ -74,6 +83,11 @@ int engine_init(struct engine *e, struct lane_set *lanes, int n_stages,
 void engine_fini(struct engine *e);
 
 struct lane *engine_lane(const struct engine *e, int stage);
+
+/* Seconds that a stage computed. */
+double engine_busy(const struct engine *e, int stage);
+/* Forgets the times so far; no step is in flight. */
+void engine_reset_times(struct engine *e);
 
 /* Submits every op of a plan. The plan and work live until step_end. Several steps may be in flight: data orders
  * them. pass: number of the plan's first micro-batch. */

@@ -54,7 +54,7 @@ int penstock_grad(struct penstock_grad_report *r, const struct penstock_options 
     *r = (struct penstock_grad_report){0};
     for (int i = 0; i < n; i++)
         longest = sequences[i].n > longest ? sequences[i].n : longest;
-    int err = training_open(&t, options, schedule, n, (int)longest);
+    int err = training_open(&t, options, schedule, n, (int)longest - 1);
     if (err)
         return err;
     err = training_step(&t, &r->loss, sequences, n);

@@ -9,16 +9,19 @@
 
 static int parse_words(struct machine *m, const struct penstock_options *o)
 {
+    static const char *const orders[] = {
+        [ORDER_STRICT] = "strict", [ORDER_PRIO] = "prio", [ORDER_FREE] = "free"};
     const char *order = o->order ? o->order : "strict";
     m->link = LINK_AUTO;
     if (o->link && link_kind_parse(&m->link, o->link))
         return -EINVAL;
-    if (strcmp(order, "strict") && strcmp(order, "prio")) {
-        log_error("--order %s: expected strict or prio", order);
-        return -EINVAL;
-    }
-    m->order = strcmp(order, "prio") ? ORDER_STRICT : ORDER_PRIO;
-    return 0;
+    for (size_t i = 0; i < ARRAY_LEN(orders); i++)
+        if (!strcmp(order, orders[i])) {
+            m->order = i;
+            return 0;
+        }
+    log_error("--order %s: expected strict, prio or free", order);
+    return -EINVAL;
 }
 
 int machine_open(struct machine *m, const struct penstock_options *o)

@@ -63,7 +63,7 @@ struct penstock_options {
     int micro_batches;  /* of decode; 0: one per stage, at most one per sequence */
     int ubatch;         /* rows (tokens) of a prefill micro-batch; 0: 512 */
     const char *link;   /* "auto", "nccl", "copy", "host" */
-    const char *order;  /* "strict", "prio" */
+    const char *order;  /* "strict", "prio", "free" */
     const char *dtype;  /* "auto", "fp32", "bf16" */
     size_t context;     /* longest sequence, 0: what the prompts and n_predict need */
     void (*progress)(void *user, const char *what, double done); /* 0..1; NULL: none */

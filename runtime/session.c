@@ -318,8 +318,8 @@ int session_report(const struct session *s, struct penstock_report *r)
         /* What kernels took for themselves is the lane's: shown with its first stage. */
         if (!i || s->stage_lane[i] != s->stage_lane[i - 1])
             t->bytes_measured += lane->ctx->scratch_bytes;
-        t->busy = span > 0 ? e->busy[i] / span : 0;
-        busy += e->busy[i];
+        t->busy = span > 0 ? engine_busy(e, i) / span : 0;
+        busy += engine_busy(e, i);
     }
     r->bubble = span > 0 ? 1 - busy / (s->machine.lanes.n * span) : 0;
     return 0;

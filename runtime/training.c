@@ -149,8 +149,8 @@ static int make_batches(struct training *t)
         align8((train_layout(rows, segs).total + rows + 1) * sizeof(int32_t));
     t->batches = calloc(m, sizeof(*t->batches));
     t->list = calloc(m, sizeof(*t->list));
-    t->order = calloc(rows, sizeof(*t->order));
-    if (!t->batches || !t->list || !t->order)
+    t->pairs = calloc(rows, sizeof(*t->pairs));
+    if (!t->batches || !t->list || !t->pairs)
         return log_no_memory("micro-batches");
     for (int i = 0; i < m; i++)
         t->list[i] = &t->batches[i];
@@ -198,7 +198,7 @@ static int make_trainer(struct training *t, const struct penstock_options *o,
 static int check_sizes(const struct training *t)
 {
     if ((size_t)t->positions > t->machine.model->config.max_positions) {
-        log_error("sequences of %d tokens are too long: the model has %zu positions",
+        log_error("sequences of %d positions are too long: the model has %zu",
                   t->positions, t->machine.model->config.max_positions);
         return -EINVAL;
     }
@@ -217,9 +217,8 @@ int training_open(struct training *t, const struct penstock_options *o,
     enum recompute recompute;
     *t = (struct training){.sequences = sequences, .positions = positions};
     int err = parse_recompute(&recompute, schedule->recompute);
-    if (!err && positions < 2) {
-        log_error("sequences of %d token%s have nothing to predict", positions,
-                  positions == 1 ? "" : "s");
+    if (!err && positions < 1) {
+        log_error("sequences of one token have nothing to predict");
         err = -EINVAL;
     }
     if (!err && (o->stages || o->context || o->ubatch)) {
@@ -264,7 +263,7 @@ void training_close(struct training *t)
     sched_plan_fini(&t->plan);
     free(t->batches);
     free(t->list);
-    free(t->order);
+    free(t->pairs);
     free(t->ranges);
     *t = (struct training){0};
 }
@@ -276,11 +275,8 @@ static int by_token(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int sort_tokens(struct train_batch *b, int32_t *pack)
+static void sort_tokens(struct train_batch *b, int32_t *pack, int64_t *pairs)
 {
-    int64_t *pairs = malloc(b->rows * sizeof(*pairs));
-    if (!pairs)
-        return log_no_memory("a micro-batch");
     for (int r = 0; r < b->rows; r++)
         pairs[r] = (int64_t)pack[b->at.tokens + r] << 32 | r;
     qsort(pairs, b->rows, sizeof(*pairs), by_token);
@@ -294,11 +290,10 @@ static int sort_tokens(struct train_batch *b, int32_t *pack)
         pack[b->at.unique_row + r] = (int32_t)pairs[r];
     }
     pack[b->at.unique_start + b->unique] = b->rows;
-    free(pairs);
-    return 0;
 }
 
-static int fill(struct training *t, int mb, const struct penstock_prompt *sequences,
+/* A sequence of n tokens has n - 1 rows: the last token is nothing but a target. */
+static void fill(struct training *t, int mb, const struct penstock_prompt *sequences,
                 int n, float scale)
 {
     struct train_batch *b = &t->batches[mb];
@@ -307,9 +302,9 @@ static int fill(struct training *t, int mb, const struct penstock_prompt *sequen
 
     *b = (struct train_batch){.segs = n, .pack = pack, .scale = scale};
     for (int i = 0; i < n; i++) {
-        b->rows += (int)sequences[i].n;
-        b->max_rows =
-            b->max_rows < (int)sequences[i].n ? (int)sequences[i].n : b->max_rows;
+        int rows = (int)sequences[i].n - 1;
+        b->rows += rows;
+        b->max_rows = b->max_rows < rows ? rows : b->max_rows;
     }
     b->at = train_layout(b->rows, n);
     b->loss = (float *)(pack + b->at.total);
@@ -317,15 +312,15 @@ static int fill(struct training *t, int mb, const struct penstock_prompt *sequen
     for (int i = 0; i < n; i++) {
         const struct penstock_prompt *q = &sequences[i];
         pack[b->at.seg_row + i] = row;
-        for (size_t k = 0; k < q->n; k++, row++) {
+        for (size_t k = 0; k + 1 < q->n; k++, row++) {
             pack[b->at.tokens + row] = q->ids[k];
             pack[b->at.pos + row] = (int32_t)k;
             pack[b->at.row_seg + row] = i;
-            pack[b->at.target + row] = k + 1 < q->n ? q->ids[k + 1] : -1;
+            pack[b->at.target + row] = q->ids[k + 1];
         }
     }
     pack[b->at.seg_row + n] = row;
-    return sort_tokens(b, pack);
+    sort_tokens(b, pack, t->pairs);
 }
 
 static int check_sequences(const struct training *t, const struct penstock_prompt *q,
@@ -333,7 +328,7 @@ static int check_sequences(const struct training *t, const struct penstock_promp
 {
     size_t V = t->machine.model->config.V;
     for (int i = 0; i < n; i++) {
-        if (q[i].n < 2 || q[i].n > (size_t)t->positions) {
+        if (q[i].n < 2 || q[i].n > (size_t)t->positions + 1) {
             log_error("sequence %d of %zu token%s has nothing to predict", i, q[i].n,
                       q[i].n == 1 ? "" : "s");
             return -EINVAL;
@@ -359,7 +354,7 @@ int training_step(struct training *t, double *loss,
         targets += sequences[i].n - 1;
     for (int mb = 0; mb < m && !err; mb++) {
         int first = (int)((long)mb * n / m), end = (int)((long)(mb + 1) * n / m);
-        err = fill(t, mb, sequences + first, end - first, 1.0F / targets);
+        fill(t, mb, sequences + first, end - first, 1.0F / targets);
     }
     if (!err)
         err = trainer_step(t->trainer, t->list);
@@ -390,8 +385,8 @@ int training_report(const struct training *t, struct penstock_report *r)
         s->last = t->ranges[i].first + t->ranges[i].count - 1;
         s->bytes_predicted = t->trainer->stages[i].predicted;
         s->bytes_measured = t->trainer->stages[i].measured;
-        s->busy = span > 0 ? e->busy[i] / span : 0;
-        busy += e->busy[i];
+        s->busy = span > 0 ? engine_busy(e, i) / span : 0;
+        busy += engine_busy(e, i);
     }
     r->bubble = span > 0 ? 1 - busy / (t->machine.lanes.n * span) : 0;
     return 0;

@@ -18,11 +18,11 @@ struct training {
     uint8_t *slab;               /* (micro_batches, batch_bytes) */
     size_t batch_bytes;
     bool pinned;
-    int32_t *order; /* (rows) work space */
+    int64_t *pairs; /* (rows) work space of a sort */
 };
 
 /* Makes the plan, checks it against the model and the lanes, cuts and loads the model. sequences, positions: the most
- * that training_step will be given. One line for what is wrong. */
+ * that training_step will be given; a sequence of n tokens has n - 1 positions. One line for what is wrong. */
 int training_open(struct training *t, const struct penstock_options *options,
                   const struct penstock_schedule *schedule, int sequences, int positions);
 void training_close(struct training *t);

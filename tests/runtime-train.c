@@ -68,7 +68,7 @@ static void train(struct result *r, const struct penstock_options *o,
 {
     struct training t;
     *r = (struct result){0};
-    assert_int_equal(training_open(&t, o, how, 8, (int)prompts[0].n), 0);
+    assert_int_equal(training_open(&t, o, how, 8, (int)prompts[0].n - 1), 0);
     for (int i = 0; i < STEPS; i++) {
         assert_int_equal(training_step(&t, &r->loss[i], prompts, 8), 0);
         assert_int_equal(trainer_finish(t.trainer, &r->norm[i]), 0);
