@@ -13,6 +13,10 @@ libpenstock_core_la_SOURCES += \
 	%D%/chat_template.h \
 	%D%/config.c \
 	%D%/config.h \
+	%D%/data.c \
+	%D%/data.h \
+	%D%/data_read.c \
+	%D%/data_read.h \
 	%D%/dequant.c \
 	%D%/doc.c \
 	%D%/doc.h \

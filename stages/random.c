@@ -10,7 +10,7 @@
 #define SUM_MEAN      510.0f
 #define SUM_DEVIATION 147.80054f
 
-static uint64_t mix64(uint64_t x)
+uint64_t random_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -67,7 +67,7 @@ void random_rows(float *out, const struct model *m, enum model_weight weight,
         fill(out, norm ? 1.0f : 0.0f, rows);
         return;
     }
-    uint64_t key = mix64(mix64(m->seed) + layer * MODEL_WEIGHT_COUNT + weight);
+    uint64_t key = random_mix(random_mix(m->seed) + layer * MODEL_WEIGHT_COUNT + weight);
     for (size_t r = 0; r < rows; r++)
-        random_row(out + r * cols, mix64(key + first + r), cols);
+        random_row(out + r * cols, random_mix(key + first + r), cols);
 }

@@ -4,6 +4,9 @@
 
 #include "stages/model.h"
 
+/* 64 bits that a counter picks: splitmix64 (Steele, Lea and Flood, 2014) at x. */
+uint64_t random_mix(uint64_t x);
+
 /* Rows [first, first + rows) of a weight of a random model, out (rows, cols): norms 1,
  * biases 0, else about normal with standard deviation 0.02. A value depends on seed,
  * weight, layer and place alone. */
