@@ -14,13 +14,13 @@ struct data_config {
     int32_t eos; /* ends every document where they are packed; -1: none */
     bool bos;    /* texts begin with the start token if the model's files ask for one */
     size_t vocabulary; /* ids are below this */
-    int positions; /* T: a sequence has up to T + 1 tokens, each but the first a target */
-    bool pack;    /* documents one behind the other, cut into windows of T + 1 tokens with
-                        * stride T; else every document is a sequence of its first T + 1 */
-    bool shuffle; /* another order in every epoch; else that of the file */
+    int positions;     /* T: predicted positions of a sequence, which has a token more */
+    /* Documents one behind the other, cut into windows of T + 1 tokens with stride T; else
+     * every document is a sequence of its first T + 1 tokens. */
+    bool pack;
+    bool shuffle; /* a new order in every epoch; else that of the file */
     uint64_t seed;
-    double
-        held_out; /* [0, 1): share of the sequences, the last of the file, not trained on */
+    double held_out; /* [0, 1): share of the sequences, the file's last, not trained on */
     void (*progress)(void *user, const char *what, double done); /* 0..1; NULL: none */
     void *user;
 };
@@ -35,7 +35,9 @@ struct data_config {
  * unpacked those of one token. Packing puts eos behind a document unless it ends with it,
  * and drops a last window of less than T + 1 tokens unless it is the only one. One line
  * and -EINVAL for bad data, data without a target, and a held-out part that leaves
- * nothing; -errno for a file that cannot be read. */
+ * nothing; -errno for a file that cannot be read; -E2BIG for a text beyond 1 GiB. A
+ * document's text is encoded whole, as no place is safe to cut for every tokenizer; that
+ * takes some 10 to 25 times its bytes for a while. */
 int data_open(struct data **out, const struct data_config *c);
 /* The same from (len) bytes; the path is for the format and for messages. */
 int data_parse(struct data **out, const struct data_config *c, const char *text,

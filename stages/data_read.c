@@ -100,8 +100,8 @@ static int add_text(struct reader *r, const char *text, size_t len)
     if (!len)
         return 0;
     if (len > MAX_TEXT) {
-        log_error("%s: a document of %zu bytes is too long: cut it to 1 GiB", r->where,
-                  len);
+        log_error("%s: %zu bytes are too many for one document (1 GiB): use JSON lines",
+                  r->where, len);
         return -E2BIG;
     }
     int err = tokenizer_encode(c->tokenizer, &ids, &n, text, len, false, c->bos);

@@ -43,6 +43,7 @@ UNIT_TESTS += \
 	%D%/stages-badtokenizer \
 	%D%/stages-chat \
 	%D%/stages-config \
+	%D%/stages-data \
 	%D%/stages-gguf \
 	%D%/stages-model \
 	%D%/stages-partition \
@@ -80,15 +81,16 @@ GOLDEN_TOOLS +=
 # --- fuzz targets: %D%/fuzz/NAME from %D%/fuzz/NAME.c, with configure --enable-fuzzers; each
 #     with a line tests_fuzz_NAME_LDFLAGS = $(FUZZ_LINK). Seeds lie in %D%/fuzz/NAME.seeds/ ---
 FUZZ_LINK = $(AM_LDFLAGS) $(FUZZER_LDFLAGS)
-FUZZ_TARGETS += %D%/fuzz/config %D%/fuzz/gguf %D%/fuzz/safetensors %D%/fuzz/schedule \
-	%D%/fuzz/tokenizer
+FUZZ_TARGETS += %D%/fuzz/config %D%/fuzz/data %D%/fuzz/gguf %D%/fuzz/safetensors \
+	%D%/fuzz/schedule %D%/fuzz/tokenizer
 tests_fuzz_config_LDFLAGS = $(FUZZ_LINK)
+tests_fuzz_data_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_gguf_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_safetensors_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_schedule_LDFLAGS = $(FUZZ_LINK)
 tests_fuzz_tokenizer_LDFLAGS = $(FUZZ_LINK)
-EXTRA_DIST += %D%/fuzz/config.seeds %D%/fuzz/gguf.seeds %D%/fuzz/safetensors.seeds \
-	%D%/fuzz/schedule.seeds %D%/fuzz/tokenizer.seeds
+EXTRA_DIST += %D%/fuzz/config.seeds %D%/fuzz/data.seeds %D%/fuzz/gguf.seeds \
+	%D%/fuzz/safetensors.seeds %D%/fuzz/schedule.seeds %D%/fuzz/tokenizer.seeds
 
 # --- the rest is the same for all rooms ---
 LDADD = libpenstock-core.la $(CMOCKA_LIBS)
