@@ -9,18 +9,7 @@
 static int read_one(struct training *t, struct penstock_gradient *g, enum model_weight w,
                     size_t layer)
 {
-    static const struct {
-        bool inner;
-        const char *name;
-    } names[] = {
-#define X(id, per_layer, rows, cols, hf, gguf) {per_layer, hf},
-        MODEL_WEIGHT_LIST(X)
-#undef X
-    };
-    if (names[w].inner)
-        snprintf(g->name, sizeof(g->name), "model.layers.%zu.%s", layer, names[w].name);
-    else
-        snprintf(g->name, sizeof(g->name), "%s", names[w].name);
+    model_weight_name(g->name, sizeof(g->name), w, layer);
     model_weight_shape(&t->machine.model->config, w, &g->rows, &g->cols);
     g->values = malloc(g->rows * g->cols * sizeof(*g->values));
     if (!g->values)

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/kernel.h"
@@ -110,6 +111,22 @@ void model_weight_shape(const struct model_config *c, enum model_weight weight,
     };
     *rows = shapes[weight][0];
     *cols = shapes[weight][1];
+}
+
+void model_weight_name(char *name, size_t size, enum model_weight weight, size_t layer)
+{
+    static const struct {
+        bool per_layer;
+        const char *name;
+    } names[] = {
+#define X(id, per_layer, rows, cols, hf, gguf) {per_layer, hf},
+        MODEL_WEIGHT_LIST(X)
+#undef X
+    };
+    if (names[weight].per_layer)
+        snprintf(name, size, "model.layers.%zu.%s", layer, names[weight].name);
+    else
+        snprintf(name, size, "%s", names[weight].name);
 }
 
 bool model_weight_wanted(const struct model_config *c, enum model_weight weight)

@@ -13,23 +13,7 @@
 
 #define NAME_SHOWN 64
 
-/* What differs between the supported architectures. */
-struct family {
-    const char *type;  /* model_type */
-    const char *class; /* in "architectures" */
-    size_t kv_heads;   /* default; 0: as many as heads */
-    size_t head_dim;   /* default; 0: hidden / heads */
-    size_t positions;  /* default of max_position_embeddings */
-    int32_t bos, eos;  /* defaults; -1: none */
-    bool qkv_bias;     /* always */
-    bool bias_option;  /* attention_bias counts, for o too */
-    bool mlp_option;   /* mlp_bias counts */
-    bool qk_norm;
-    bool window_option; /* use_sliding_window decides whether sliding_window counts */
-    bool window;        /* sliding_window counts, and is 4096 by default */
-};
-
-static const struct family families[] = {
+static const struct hf_family families[] = {
     {.type = "llama",
      .class = "LlamaForCausalLM",
      .positions = 2048,
@@ -82,9 +66,18 @@ static int unsupported(const char *name, const char *what, const char *value)
     return -ENOTSUP;
 }
 
-static int find_family(const struct family **out, const json_t *o, const char *name)
+const struct hf_family *hf_family_find(const char *type)
+{
+    for (size_t i = 0; i < ARRAY_LEN(families); i++)
+        if (!strcmp(type, families[i].type))
+            return &families[i];
+    return NULL;
+}
+
+static int read_family(const struct hf_family **out, const json_t *o, const char *name)
 {
     const char *type = NULL;
+    char text[NAME_SHOWN];
     int err = doc_string(&type, o, "model_type", name);
 
     if (err)
@@ -93,12 +86,8 @@ static int find_family(const struct family **out, const json_t *o, const char *n
         log_error("%s: it has no \"model_type\"", name);
         return -EINVAL;
     }
-    for (size_t i = 0; i < ARRAY_LEN(families); i++)
-        if (!strcmp(type, families[i].type)) {
-            *out = &families[i];
-            return 0;
-        }
-    char text[NAME_SHOWN];
+    if ((*out = hf_family_find(type)))
+        return 0;
     log_error(
         "%s: model type \"%s\" is not supported: llama, mistral, qwen2 and qwen3 are",
         name, file_text(text, sizeof(text), type, strlen(type)));
@@ -106,7 +95,7 @@ static int find_family(const struct family **out, const json_t *o, const char *n
 }
 
 /* A folder may hold a model of the right type without a head for tokens. */
-static int check_class(const json_t *o, const struct family *f, const char *name)
+static int check_class(const json_t *o, const struct hf_family *f, const char *name)
 {
     const json_t *classes = json_object_get(o, "architectures");
     const char *class = json_string_value(json_array_get(classes, 0));
@@ -150,7 +139,7 @@ static int check_activation(const json_t *o, const char *name)
     return 0;
 }
 
-static int read_sizes(struct model_config *c, const json_t *o, const struct family *f,
+static int read_sizes(struct model_config *c, const json_t *o, const struct hf_family *f,
                       const char *name)
 {
     const struct {
@@ -189,8 +178,8 @@ static int read_sizes(struct model_config *c, const json_t *o, const struct fami
     return -EINVAL;
 }
 
-static int read_options(struct model_config *c, const json_t *o, const struct family *f,
-                        const char *name)
+static int read_options(struct model_config *c, const json_t *o,
+                        const struct hf_family *f, const char *name)
 {
     double eps = 1e-6;
     bool attention_bias = false, mlp_bias = false;
@@ -229,7 +218,7 @@ static int check_layer_types(const json_t *types, const char *name)
 
 /* A window that is never shorter than the context is none. */
 static int check_window(const struct model_config *c, const json_t *o,
-                        const struct family *f, const char *name)
+                        const struct hf_family *f, const char *name)
 {
     const json_t *types = json_object_get(o, "layer_types");
     bool used = f->window;
@@ -388,7 +377,7 @@ static int read_eos(struct model_config *c, const json_t *o, const char *name)
     return 0;
 }
 
-static int read_ids(struct model_config *c, const json_t *o, const struct family *f,
+static int read_ids(struct model_config *c, const json_t *o, const struct hf_family *f,
                     const char *name)
 {
     size_t bos = SIZE_MAX;
@@ -406,11 +395,11 @@ static int read_ids(struct model_config *c, const json_t *o, const struct family
 
 static int read_config(struct model_config *c, const json_t *o, const char *name)
 {
-    const struct family *f;
+    const struct hf_family *f;
     int err;
 
     *c = (struct model_config){.bos = -1};
-    if ((err = find_family(&f, o, name)) || (err = check_class(o, f, name)) ||
+    if ((err = read_family(&f, o, name)) || (err = check_class(o, f, name)) ||
         (err = check_foreign(o, name)) || (err = check_activation(o, name)) ||
         (err = read_sizes(c, o, f, name)) || (err = read_options(c, o, f, name)) ||
         (err = check_window(c, o, f, name)) || (err = read_rope(c, o, name)) ||

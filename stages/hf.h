@@ -4,6 +4,25 @@
 
 #include "stages/model.h"
 
+/* What differs between the supported architectures. */
+struct hf_family {
+    const char *type;  /* model_type */
+    const char *class; /* in "architectures" */
+    size_t kv_heads;   /* default; 0: as many as heads */
+    size_t head_dim;   /* default; 0: hidden / heads */
+    size_t positions;  /* default of max_position_embeddings */
+    int32_t bos, eos;  /* defaults; -1: none */
+    bool qkv_bias;     /* always */
+    bool bias_option;  /* attention_bias counts, for o too */
+    bool mlp_option;   /* mlp_bias counts */
+    bool qk_norm;
+    bool window_option; /* use_sliding_window decides whether sliding_window counts */
+    bool window;        /* sliding_window counts, and is 4096 by default */
+};
+
+/* By model_type; NULL: not supported. */
+const struct hf_family *hf_family_find(const char *type);
+
 /* Fills the configuration from config.json with the defaults of transformers'
  * configuration classes; RoPE in both spellings. -EINVAL, -ENOTSUP for what no stage
  * computes, one line naming it. */

@@ -28,6 +28,9 @@ libpenstock_core_la_SOURCES += \
 	%D%/head.c \
 	%D%/hf.c \
 	%D%/hf.h \
+	%D%/hf_write.c \
+	%D%/hf_write.h \
+	%D%/hf_write_config.c \
 	%D%/layer.c \
 	%D%/load.c \
 	%D%/model.c \

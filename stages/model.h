@@ -124,6 +124,8 @@ int model_read(const struct model *m, float *out, enum model_weight weight, size
 /* Rows and columns that the configuration demands of a weight (cols 1 for a vector). */
 void model_weight_shape(const struct model_config *c, enum model_weight weight,
                         size_t *rows, size_t *cols);
+/* The weight's name in Hugging Face files. */
+void model_weight_name(char *name, size_t size, enum model_weight weight, size_t layer);
 /* Whether this configuration has the weight at all. HEAD counts as absent when tied. */
 bool model_weight_wanted(const struct model_config *c, enum model_weight weight);
 

@@ -14,9 +14,9 @@
 
 static const struct {
     bool per_layer;
-    const char *hf, *gguf;
+    const char *gguf;
 } roles[MODEL_WEIGHT_COUNT] = {
-#define X(id, per_layer, rows, cols, hf, gguf) {per_layer, hf, gguf},
+#define X(id, per_layer, rows, cols, hf, gguf) {per_layer, gguf},
     MODEL_WEIGHT_LIST(X)
 #undef X
 };
@@ -33,12 +33,12 @@ struct found {
 static void tensor_name(char *name, size_t size, const struct model *m,
                         enum model_weight w, size_t layer)
 {
-    const char *role = m->gguf ? roles[w].gguf : roles[w].hf;
-
-    if (!roles[w].per_layer)
-        snprintf(name, size, "%s", role);
+    if (!m->gguf)
+        model_weight_name(name, size, w, layer);
+    else if (roles[w].per_layer)
+        snprintf(name, size, "blk.%zu.%s", layer, roles[w].gguf);
     else
-        snprintf(name, size, m->gguf ? "blk.%zu.%s" : "model.layers.%zu.%s", layer, role);
+        snprintf(name, size, "%s", roles[w].gguf);
 }
 
 /* GGUF files count dimensions from the fastest; trailing ones are no dimensions. */

@@ -45,6 +45,7 @@ UNIT_TESTS += \
 	%D%/stages-config \
 	%D%/stages-data \
 	%D%/stages-gguf \
+	%D%/stages-hf-write \
 	%D%/stages-model \
 	%D%/stages-partition \
 	%D%/stages-tokenizer
