@@ -10,7 +10,9 @@
 
 #include "stages/doc.h"
 #include "stages/file.h"
+#include "stages/gguf.h"
 #include "stages/output.h"
+#include "stages/tokenizer_parts.h"
 
 static int write_file(const char *dir, const char *file, const void *data, size_t bytes)
 {
@@ -126,10 +128,69 @@ static int write_copies(const char *dir, const struct model *m, const char *dtyp
     return err;
 }
 
-/* ---- From sizes ------------------------------------------------------------------------------- */
+/* ---- Made ------------------------------------------------------------------------------------- */
+
+/* The text of the token whose id is at a key of the metadata, if it is a special token:
+ * transformers would make it one. */
+static void add_token(json_t *config, const char *as, const struct model *m,
+                      const struct tokenizer *t, const char *key)
+{
+    const struct gguf_kv *kv = gguf_find(m->gguf, key);
+    int64_t id;
+
+    if (!kv || kv->array || gguf_int(&id, kv, 0) || id < 0 || (size_t)id >= t->vocab.n ||
+        t->vocab.tokens[id].kind != VOCAB_SPECIAL)
+        return;
+    json_object_set_new(
+        config, as,
+        json_stringn(vocab_text(&t->vocab, (size_t)id), t->vocab.tokens[id].len));
+}
+
+static int tokenizer_config_json(json_t **out, const struct model *m,
+                                 const struct tokenizer *t)
+{
+    const struct gguf_kv *kv = gguf_find(m->gguf, "tokenizer.chat_template");
+    struct gguf_str template;
+    json_t *o = json_pack("{s:s, s:b, s:b, s:b, s:I}", "tokenizer_class",
+                          "PreTrainedTokenizerFast", "add_bos_token", t->n_bos > 0,
+                          "add_eos_token", 0, "clean_up_tokenization_spaces", 0,
+                          "model_max_length", (json_int_t)m->config.max_positions);
+
+    if (!o)
+        return log_no_memory("tokenizer_config.json");
+    add_token(o, "bos_token", m, t, "tokenizer.ggml.bos_token_id");
+    add_token(o, "eos_token", m, t, "tokenizer.ggml.eos_token_id");
+    add_token(o, "pad_token", m, t, "tokenizer.ggml.padding_token_id");
+    add_token(o, "unk_token", m, t, "tokenizer.ggml.unknown_token_id");
+    *out = o;
+    if (!kv || gguf_string(&template, kv))
+        return 0;
+    json_t *text = json_stringn(template.data, template.len);
+    if (text)
+        return json_object_set_new(o, "chat_template", text)
+                   ? log_no_memory("tokenizer_config.json")
+                   : 0;
+    json_decref(o);
+    log_error("%s: its chat template is not valid UTF-8", m->path);
+    return -EINVAL;
+}
+
+static int write_tokenizer(const char *dir, const struct model *m,
+                           const struct tokenizer *t)
+{
+    json_t *json;
+    int err = tokenizer_write_json(&json, t, m->path);
+
+    if (!err)
+        err = write_json(dir, "tokenizer.json", json);
+    if (!err)
+        err = tokenizer_config_json(&json, m, t);
+    return err ? err : write_json(dir, "tokenizer_config.json", json);
+}
 
 static int write_made(const char *dir, const struct model *m, const char *dtype)
 {
+    struct tokenizer *t = NULL;
     json_t *config, *generation;
     int err = hf_config_json(&config, &m->config, dtype, m->path);
 
@@ -139,6 +200,11 @@ static int write_made(const char *dir, const struct model *m, const char *dtype)
         err = hf_generation_json(&generation, &m->config, m->path);
     if (!err)
         err = write_json(dir, "generation_config.json", generation);
+    if (!err)
+        err = tokenizer_open(&t, m);
+    if (!err && t)
+        err = write_tokenizer(dir, m, t);
+    tokenizer_close(t);
     return err;
 }
 

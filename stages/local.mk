@@ -76,6 +76,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/tokenizer_json.c \
 	%D%/tokenizer_json_parts.c \
 	%D%/tokenizer_parts.h \
+	%D%/tokenizer_write.c \
 	%D%/utf8.c \
 	%D%/utf8.h \
 	%D%/vocab.c \

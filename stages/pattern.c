@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <pcre2.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "stages/file.h"
 
 struct pattern {
     pcre2_code *code;
+    char *source;  /* as it was given */
     char text[80]; /* for messages */
 };
 
@@ -56,7 +58,10 @@ int pattern_create(struct pattern **out, const char *regex, size_t len, bool lit
     if (!p)
         return file_no_memory(name);
     file_text(p->text, sizeof(p->text), regex, len);
-    if (literal) {
+    p->source = strndup(regex, len);
+    if (!p->source) {
+        err = file_no_memory(name);
+    } else if (literal) {
         err = compile(p, regex, len, options, name);
     } else {
         err = pattern_translate(&translated, regex, len, name);
@@ -78,7 +83,13 @@ void pattern_destroy(struct pattern *p)
     if (!p)
         return;
     pcre2_code_free(p->code);
+    free(p->source);
     free(p);
+}
+
+const char *pattern_source(const struct pattern *p)
+{
+    return p->source;
 }
 
 static int work_init(struct pattern_work *w)

@@ -12,6 +12,8 @@ struct pattern;
 int pattern_create(struct pattern **out, const char *regex, size_t len, bool literal,
                    const char *name);
 void pattern_destroy(struct pattern *p);
+/* What it was made of. */
+const char *pattern_source(const struct pattern *p);
 
 /* The same expression in PCRE2's syntax, appended to out. -ENOTSUP, -ENOMEM and one
  * line. */

@@ -51,6 +51,11 @@ int tokenizer_json_decoder(struct tokenizer *t, const struct json_t *part,
                            const char *name);
 int tokenizer_json_post(struct tokenizer *t, const struct json_t *part, const char *name);
 
+/* The other way: the contents of tokenizer.json for a tokenizer of a GGUF file, released
+ * with json_decref. -ENOTSUP for a vocabulary that such a file cannot hold, one line. */
+int tokenizer_write_json(struct json_t **out, const struct tokenizer *t,
+                         const char *name);
+
 /* Registers an added token whose text is in the vocabulary. -EINVAL if another one has
  * the same text. */
 int tokenizer_add(struct tokenizer *t, struct added_token token, const char *content,

@@ -117,6 +117,25 @@ bool vocab_from_alphabet(struct text *out, const char *s, size_t len, int *err)
     return true;
 }
 
+static uint32_t alphabet_code(uint8_t byte)
+{
+    if (is_plain(byte))
+        return byte;
+    if (byte <= ' ')
+        return 0x100u + byte;
+    return byte == 0xad ? 0x100 + 67 : 0x100 + 33 + (byte - 0x7fu);
+}
+
+int vocab_to_alphabet(struct text *out, const char *data, size_t len)
+{
+    char code[4];
+    int err = 0;
+
+    for (size_t i = 0; i < len && !err; i++)
+        err = text_add(out, code, utf8_put(code, alphabet_code((uint8_t)data[i])));
+    return err;
+}
+
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')

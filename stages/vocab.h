@@ -48,6 +48,9 @@ static inline const char *vocab_text(const struct vocab *v, size_t id)
  * nothing added, if a character is none of that alphabet. *err is -ENOMEM or 0. */
 bool vocab_from_alphabet(struct text *out, const char *s, size_t len, int *err);
 
+/* The other way: bytes as byte-level vocabularies write them, appended. -ENOMEM. */
+int vocab_to_alphabet(struct text *out, const char *data, size_t len);
+
 /* N of SentencePiece's <0xNN>, or -1. */
 int vocab_byte_token(const char *s, size_t len);
 

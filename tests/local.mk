@@ -49,6 +49,8 @@ UNIT_TESTS += \
 	%D%/stages-model \
 	%D%/stages-partition \
 	%D%/stages-tokenizer
+SCRIPT_TESTS += %D%/stages-transformers.sh
+EXTRA_DIST += %D%/stages-transformers.py
 EXTRA_DIST += %D%/data %D%/stages-files.h %D%/stages-refuse.h %D%/stages-tokenizers.h
 
 # --- runtime ---
