@@ -32,7 +32,9 @@ int engine_init(struct engine *e, struct lane_set *lanes, int n_stages,
                          .deadline = deadline,
                          .first = INFINITY,
                          .priority = INT_MAX};
-    int err = init_lock(e);
+    int err = fault_read(&e->fault);
+    if (!err)
+        err = init_lock(e);
     e->times = calloc(n_stages, sizeof(*e->times));
     e->events = calloc(lanes->n, sizeof(*e->events));
     if (!err && (!e->times || !e->events))
@@ -75,12 +77,14 @@ void engine_reset_times(struct engine *e)
     e->last = 0;
 }
 
-void engine_fail(struct engine *e, int err)
+bool engine_fail(struct engine *e, int err)
 {
     pthread_mutex_lock(&e->lock);
-    if (!e->failed)
+    bool first = !e->failed;
+    if (first)
         e->failed = err;
     pthread_mutex_unlock(&e->lock);
+    return first;
 }
 
 static bool has_failed(struct engine *e)
@@ -115,10 +119,13 @@ static void run_compute(struct task *t, void *stream)
     if (has_failed(e))
         return;
     int err = mark(o, lane, 0);
+    fault_begin(o);
     if (!err)
         err = o->work(o, stream);
     if (err)
         report(o, err);
+    if (!err)
+        err = fault_end(o);
     if (!err)
         err = mark(o, lane, 1);
     if (!err && o->event[1])
@@ -135,6 +142,7 @@ static void run_transfer(struct task *t, void *stream)
 
     if (has_failed(e))
         return;
+    fault_begin(o);
     int err = o->work(o, stream);
     if (err) {
         report(o, err);

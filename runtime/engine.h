@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "runtime/events.h"
+#include "runtime/fault.h"
 #include "runtime/lane.h"
 #include "runtime/task.h"
 #include "schedules/sched.h"
@@ -35,6 +36,8 @@ struct engine {
     /* Submits an op of the plan, and before it the hop that it needs, by step_compute and step_transfer. */
     int (*submit)(struct step *s, struct sched_op op);
 
+    struct fault fault;    /* planted */
+    bool search;           /* look at all that ops write: who gives what is not finite? */
     int priority;          /* of the next op: what is submitted earlier goes first */
     struct events *events; /* (lanes) */
     pthread_mutex_t lock;  /* of what follows, and of steps */
@@ -59,6 +62,13 @@ struct step {
     int *waiting; /* (micro_batches) ops that give results and are still to come */
 };
 
+/* An array on the op's lane. */
+struct op_array {
+    void *x; /* (n), or NULL */
+    size_t n;
+    enum dtype dtype;
+};
+
 /* An op or a hop, and its task. */
 struct op_task {
     struct task task; /* first: a task's callbacks get the op by a cast */
@@ -67,6 +77,7 @@ struct op_task {
     int lane;
     int slot, grad_slot, in, out; /* buffers that it uses, as submit likes */
     bool results;    /* when it ends, the micro-batch has results on the host */
+    struct op_array wrote[2]; /* what it computes, for fault.c */
     const char *hop; /* a transfer: what is received, else NULL */
     int from;        /* a transfer: the sending lane */
     /* Does the op: on the CPU, or enqueued on the lane's stream. A hop makes `stream` wait for it. */
@@ -76,7 +87,7 @@ struct op_task {
     double begin, end; /* seconds on the host's clock */
 };
 
-/* Lanes have their workers. -ENOMEM. */
+/* Lanes have their workers. -ENOMEM, -EINVAL for a PENSTOCK_FAULT that is none. */
 int engine_init(struct engine *e, struct lane_set *lanes, int n_stages,
                 const int *stage_lane, enum engine_order order, double deadline);
 /* Not after a stall: hanging workers may still look at it. */
@@ -112,8 +123,8 @@ int step_wait(struct step *s, int micro_batch);
 /* Waits for every op, adds its times to the engine's, frees the step. */
 int step_end(struct step *s);
 
-/* Records an error; ops that have not begun do nothing. */
-void engine_fail(struct engine *e, int err);
+/* Records an error; ops that have not begun do nothing. Whether it is the first. */
+bool engine_fail(struct engine *e, int err);
 
 /* Who waits for whom, in the plan's terms, into text (watch.c). */
 void watch_describe(char *text, size_t bytes, const struct step *s);

@@ -48,7 +48,7 @@ int penstock_grad(struct penstock_grad_report *r, const struct penstock_options 
         return err;
     err = training_step(&t, &r->loss, sequences, n);
     if (!err)
-        err = trainer_finish(t.trainer, &r->grad_norm);
+        err = training_finish(&t, &r->grad_norm);
     if (!err)
         err = read_all(&t, r);
     if (!err)

@@ -16,6 +16,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/engine.h \
 	%D%/events.c \
 	%D%/events.h \
+	%D%/fault.c \
+	%D%/fault.h \
 	%D%/generate.c \
 	%D%/save.c \
 	%D%/score.c \

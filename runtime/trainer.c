@@ -379,6 +379,31 @@ static int step_stage(void *arg)
     return err ? err : kernel_error(s->stage->ctx);
 }
 
+static int clear_stage(void *arg)
+{
+    struct stage_call *c = arg;
+    return train_clear(c->t->stages[c->stage].train);
+}
+
+int trainer_search(struct trainer *t, struct train_batch **batches)
+{
+    struct step *step;
+    int err = call_stages(t, clear_stage, (struct stage_call){.t = t}, NULL);
+
+    t->engine.failed = 0;
+    t->engine.search = true;
+    if (!err)
+        err = engine_step(&t->engine, t->config.plan, batches, 0, &step);
+    if (!err)
+        err = step_end(step);
+    t->engine.search = false;
+    if (err)
+        return err;
+    log_error("the loss or its gradient is not finite, but every op's result was when the "
+              "step was run again");
+    return -EDOM;
+}
+
 int trainer_adamw(struct trainer *t, const struct kernel_adamw *p)
 {
     return call_stages(t, step_stage, (struct stage_call){.t = t, .adamw = p}, NULL);

@@ -62,9 +62,13 @@ struct trainer {
 int trainer_create(struct trainer **out, const struct trainer_config *config);
 void trainer_destroy(struct trainer *t);
 
-/* Runs the plan over the micro-batches (plan->micro_batches); gradients are added to what is there. Waits. -EDOM after a
- * line that names the op if a loss is not finite. */
+/* Runs the plan over the micro-batches (plan->micro_batches); gradients are added to what is there. Waits. -EDOM,
+ * without a line, if a loss is not finite: see trainer_search. */
 int trainer_step(struct trainer *t, struct train_batch **batches);
+
+/* After a loss or gradient that is not finite: runs the step again, looking at what every op computes, and says in one
+ * line which is the first whose result is not finite. Gradients are lost. -EDOM. */
+int trainer_search(struct trainer *t, struct train_batch **batches);
 
 /* After all micro-batches of a step: joins the tied table's two gradients and gives the 2-norm of all. */
 int trainer_finish(struct trainer *t, double *grad_norm);

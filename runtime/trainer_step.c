@@ -44,6 +44,19 @@ static size_t bytes_of(const struct op_task *o)
            dtype_block_bytes(o->step->engine->lanes->lanes[o->lane].ctx->dtype);
 }
 
+/* rows * C values of the lane's type. */
+static struct op_array rows_of(const struct op_task *o, void *x)
+{
+    return (struct op_array){x, batch_of(o)->rows * stage_of(o)->stage->config->C,
+                             o->step->engine->lanes->lanes[o->lane].ctx->dtype};
+}
+
+static struct op_array grads_of(const struct op_task *o)
+{
+    const struct train_stage *t = stage_of(o)->train;
+    return (struct op_array){t->grad, t->stage->params.elements, DTYPE_F32};
+}
+
 /* A previous stage's output on the same lane becomes this stage's input. */
 static void copy_input(struct op_task *o, const void *x)
 {
@@ -144,6 +157,7 @@ static int submit_forward(struct step *step, struct sched_op op)
     o->slot = slot;
     o->in = in;
     o->out = out;
+    o->wrote[0] = rows_of(o, last ? s->train->slots[slot].out : s->y.x[out]);
     uses[n++] = (struct task_use){s->slots.data[slot], true};
     if (!last)
         uses[n++] = (struct task_use){s->y.data[out], true};
@@ -181,8 +195,10 @@ static int submit_input(struct step *step, struct sched_op op)
     if (op.stage) {
         o->out = take(&s->dx, op.mb);
         uses[n++] = (struct task_use){s->dx.data[o->out], true};
+        o->wrote[0] = rows_of(o, s->dx.x[o->out]);
     }
     if (op.kind == SCHED_B) {
+        o->wrote[1] = grads_of(o);
         give(&s->slots, op.mb);
         give(&s->grads, op.mb);
     }
@@ -195,6 +211,7 @@ static int submit_weight(struct step *step, struct sched_op op)
     struct op_task *o = step_op(step, op);
     o->slot = give(&s->slots, op.mb);
     o->grad_slot = give(&s->grads, op.mb);
+    o->wrote[1] = grads_of(o);
     struct task_use uses[3] = {{s->slots.data[o->slot], true},
                                {s->grads.data[o->grad_slot], true},
                                {s->sums, true}};
@@ -270,18 +287,16 @@ int trainer_step(struct trainer *t, struct train_batch **batches)
 {
     struct step *step;
     int err = engine_step(&t->engine, t->config.plan, batches, 0, &step);
-    int last = t->engine.n_stages - 1, ended;
+    int ended;
 
     if (err)
         return err;
     for (int mb = 0; mb < t->config.plan->micro_batches && !err; mb++) {
         err = step_wait(step, mb);
-        if (err || !*batches[mb]->bad)
-            continue;
-        log_error("lane %s: backward of stage %d, micro-batch %d: its loss is not finite",
-                  engine_lane(&t->engine, last)->spec.name, last, mb);
-        err = -EDOM;
-        engine_fail(&t->engine, err);
+        if (!err && *batches[mb]->bad) {
+            err = -EDOM;
+            engine_fail(&t->engine, err);
+        }
     }
     ended = step_end(step);
     return err ? err : ended;

@@ -2,6 +2,7 @@
 #include "runtime/training.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -358,6 +359,8 @@ int training_step(struct training *t, double *loss,
     }
     if (!err)
         err = trainer_step(t->trainer, t->list);
+    if (err == -EDOM)
+        err = trainer_search(t->trainer, t->list);
     if (err)
         return err;
     for (int mb = 0; mb < m; mb++)
@@ -365,6 +368,14 @@ int training_step(struct training *t, double *loss,
             sum += t->batches[mb].loss[r];
     *loss = sum / targets;
     return 0;
+}
+
+int training_finish(struct training *t, double *grad_norm)
+{
+    int err = trainer_finish(t->trainer, grad_norm);
+    if (!err && !isfinite(*grad_norm))
+        err = trainer_search(t->trainer, t->list);
+    return err;
 }
 
 int training_report(const struct training *t, struct penstock_report *r)

@@ -33,6 +33,10 @@ void training_close(struct training *t);
 int training_step(struct training *t, double *loss,
                   const struct penstock_prompt *sequences, int n);
 
+/* After all steps whose gradients are summed: their 2-norm over all stages, as trainer_finish. -EDOM after a line that
+ * names the op if it is not finite. */
+int training_finish(struct training *t, double *grad_norm);
+
 /* Stages as a report: lane, layers, bytes, busy. */
 int training_report(const struct training *t, struct penstock_report *report);
 

@@ -21,6 +21,18 @@ static void print_op(char *text, const struct op_task *o)
         snprintf(text, SCHED_OP_TEXT, "its end");
 }
 
+/* Follows waiting lanes from a hop that is pending: its sender may wait for another hop. */
+static const struct op_task *last_waiting(const struct step *s, const struct op_task *hop)
+{
+    for (int i = 0; i < s->engine->lanes->n; i++) {
+        const struct op_task *next = first_pending(s, hop->from);
+        if (!next || !next->hop)
+            break;
+        hop = next;
+    }
+    return hop;
+}
+
 void watch_describe(char *text, size_t bytes, const struct step *s)
 {
     const struct lane_set *lanes = s->engine->lanes;
@@ -35,12 +47,13 @@ void watch_describe(char *text, size_t bytes, const struct step *s)
             running = o;
             continue;
         }
+        o = last_waiting(s, o);
         print_op(at, first_pending(s, o->from));
         snprintf(
             text, bytes,
             "lane %d waits for %s of stage %d, micro-batch %d, from lane %d, which is "
             "at %s",
-            l, o->hop, o->op.stage, o->op.mb, o->from, at);
+            o->lane, o->hop, o->op.stage, o->op.mb, o->from, at);
         return;
     }
     print_op(at, running);

@@ -26,6 +26,17 @@ int train_squares(struct train_stage *t, double *squares)
     return kernel_error(ctx);
 }
 
+int train_clear(struct train_stage *t)
+{
+    struct kernel_ctx *ctx = t->stage->ctx;
+    const struct model_config *c = t->stage->config;
+
+    ctx->ops->zero(ctx, t->grad, t->stage->params.elements * sizeof(float));
+    if (t->head_grad)
+        ctx->ops->zero(ctx, t->head_grad, c->V * c->C * sizeof(float));
+    return kernel_error(ctx);
+}
+
 int train_adamw(struct train_stage *t, const struct kernel_adamw *p)
 {
     struct kernel_ctx *ctx = t->stage->ctx;

@@ -282,16 +282,14 @@ static int upload_rope(struct train_stage *t)
 int train_stage_start(struct train_stage *t, const struct model *m)
 {
     struct kernel_ctx *ctx = t->stage->ctx;
-    const struct model_config *c = t->stage->config;
     size_t bytes = t->stage->params.elements * sizeof(float);
 
     t->ops = kernel_train(ctx);
-    ctx->ops->zero(ctx, t->grad, bytes);
     ctx->ops->zero(ctx, t->m, bytes);
     ctx->ops->zero(ctx, t->v, bytes);
-    if (t->head_grad)
-        ctx->ops->zero(ctx, t->head_grad, c->V * c->C * sizeof(float));
-    int err = upload_rope(t);
+    int err = train_clear(t);
+    if (!err)
+        err = upload_rope(t);
     return err || t->master == t->stage->weights ? err : read_master(t, m);
 }
 

@@ -149,6 +149,8 @@ void train_head(struct train_stage *t, const struct train_batch *b,
  * the sum of both its gradients, on the first stage. */
 int train_squares(struct train_stage *t, double *squares);
 int train_adamw(struct train_stage *t, const struct kernel_adamw *p);
+/* Gradients become 0. */
+int train_clear(struct train_stage *t);
 
 /* The gradient of a parameter, or its place on the lane. */
 float *train_grad(const struct train_stage *t, enum model_weight weight, size_t layer);
