@@ -7,6 +7,7 @@ int cmd_score(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
 int cmd_grad(int argc, char **argv);
 int cmd_topo(int argc, char **argv);
+int cmd_train(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);
 
 #endif

@@ -19,4 +19,5 @@ penstock_SOURCES += \
 	%D%/schedule.c \
 	%D%/score.c \
 	%D%/tokenize.c \
-	%D%/topo.c
+	%D%/topo.c \
+	%D%/train.c

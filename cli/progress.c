@@ -51,6 +51,18 @@ void progress_show(void *user, const char *what, double done)
     pthread_mutex_unlock(&p->lock);
 }
 
+void progress_line(struct progress *p, const char *text)
+{
+    pthread_mutex_lock(&p->lock);
+    if (p->terminal && now() - p->drawn_at >= INTERVAL_S) {
+        fprintf(stderr, "\r\033[K%s", text);
+        fflush(stderr);
+        p->drawn = true;
+        p->drawn_at = now();
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
 void progress_clear(struct progress *p)
 {
     pthread_mutex_lock(&p->lock);

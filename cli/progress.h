@@ -17,6 +17,9 @@ void progress_init(struct progress *p);
  * second. Any thread. */
 void progress_show(void *user, const char *what, double done);
 
+/* Draws a line of text in the bar's place, as often. */
+void progress_line(struct progress *p, const char *text);
+
 /* Takes the bar away, before anything else is printed. */
 void progress_clear(struct progress *p);
 

@@ -46,7 +46,9 @@ int penstock_grad(struct penstock_grad_report *r, const struct penstock_options 
     int err = training_open(&t, options, schedule, n, (int)longest - 1);
     if (err)
         return err;
-    err = training_step(&t, &r->loss, sequences, n);
+    err = training_start(&t, options);
+    if (!err)
+        err = training_step(&t, &r->loss, sequences, n);
     if (!err)
         err = training_finish(&t, &r->grad_norm);
     if (!err)

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "kernels/device.h"
 
@@ -86,4 +88,23 @@ void lane_set_destroy(struct lane_set *set)
     free(set->lanes);
     free(set->slices);
     *set = (struct lane_set){0};
+}
+
+size_t lane_resident(const struct lane *lane)
+{
+    size_t page = sysconf(_SC_PAGESIZE), bytes = lane->arena.bytes, used = 0;
+    uintptr_t base = (uintptr_t)lane->arena.base, first = base / page * page;
+    size_t n = (base - first + bytes + page - 1) / page;
+    unsigned char *in = NULL;
+
+    if (lane->spec.kind == LANE_CPU && bytes)
+        in = malloc(n);
+    if (!in || mincore((void *)first, n * page, in)) {
+        free(in);
+        return bytes;
+    }
+    for (size_t i = 0; i < n; i++)
+        used += in[i] & 1 ? page : 0;
+    free(in);
+    return used < bytes ? used : bytes;
 }

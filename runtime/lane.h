@@ -31,4 +31,7 @@ int lane_set_create(struct lane_set *set, const struct lane_spec *specs, int n,
                     enum dtype dtype);
 void lane_set_destroy(struct lane_set *set);
 
+/* Bytes of the lane's arena that memory is in use for: on a CPU, pages that were touched. */
+size_t lane_resident(const struct lane *lane);
+
 #endif

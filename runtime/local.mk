@@ -12,6 +12,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/place_parse.c \
 	%D%/batcher.c \
 	%D%/batcher.h \
+	%D%/checkpoint.c \
+	%D%/checkpoint.h \
 	%D%/engine.c \
 	%D%/engine.h \
 	%D%/events.c \
@@ -37,6 +39,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/trainer.c \
 	%D%/trainer.h \
 	%D%/trainer_step.c \
+	%D%/train.c \
 	%D%/training.c \
 	%D%/training.h \
 	%D%/topo.c \

@@ -35,7 +35,7 @@ int machine_open(struct machine *m, const struct penstock_options *o)
         err = place_parse(m->place, &m->specs, &m->n_specs, o->devices);
     if (!err) {
         task_environment(m->specs, m->n_specs);
-        err = o->shape ? model_open_shape(&m->model, o->shape, 0)
+        err = o->shape ? model_open_shape(&m->model, o->shape, o->seed)
                        : model_open(&m->model, o->model);
     }
     if (err)

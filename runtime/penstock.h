@@ -65,6 +65,7 @@ struct penstock_options {
     const char *link;   /* "auto", "nccl", "copy", "host" */
     const char *order;  /* "strict", "prio", "free" */
     const char *dtype;  /* "auto", "fp32", "bf16" */
+    uint64_t seed;      /* of a shape's random weights */
     size_t context;     /* longest sequence, 0: what the prompts and n_predict need */
     void (*progress)(void *user, const char *what, double done); /* 0..1; NULL: none */
     void *user;
@@ -179,6 +180,7 @@ struct penstock_schedule {
     int chunks;            /* stages per lane; 0: the schedule's own */
     int micro_batches;     /* 0: one per lane */
     const char *recompute; /* "none", "layer", "selective"; NULL: none */
+    double deadline;       /* seconds without any op ending until the run is given up; 0: 600 */
 };
 
 struct penstock_gradient {
@@ -201,6 +203,56 @@ int penstock_grad(struct penstock_grad_report *report,
                   const struct penstock_schedule *schedule,
                   const struct penstock_prompt *sequences, int n);
 void penstock_grad_report_free(struct penstock_grad_report *report);
+
+/* A step that has been made. */
+struct penstock_train_step {
+    long step, steps; /* from 1 on, and of the whole run */
+    double loss;      /* mean cross-entropy of the step's targets, before the update */
+    double grad_norm; /* 2-norm of the gradient, before clipping */
+    double lr;
+    double tokens_per_s, step_s; /* of the whole step, update included */
+    /* Idle / (lanes x time) and the time of the plan's ops: measured, and as simulated with this run's mean op times
+     * and hops that take none. */
+    double bubble, bubble_predicted, plan_s, plan_s_predicted;
+    /* Of the part that is not trained on, after this step and, at the run's first, before it; NAN: not computed. */
+    double held_out_loss, held_out_loss_before;
+    const char *const *lanes;                          /* (n_lanes) their names */
+    const size_t *lane_bytes, *lane_bytes_predicted; /* (n_lanes) memory that is in use */
+    int n_lanes;
+};
+
+struct penstock_train {
+    const char *data; /* text, or documents in .jsonl or .json: {"text"}, {"ids"}, lists of ids */
+    bool unpacked;    /* every document is a sequence, else they are packed one behind the other */
+    int batch;        /* sequences of a step */
+    int positions;    /* predicted positions of a sequence: it has a token more */
+    long steps;       /* of the whole run, those before a resume included */
+    double lr, min_lr;
+    long warmup;       /* steps in which the learning rate rises to lr */
+    const char *decay; /* from lr to min_lr: "cosine", "linear", "none"; NULL: cosine */
+    double beta1, beta2, eps, weight_decay; /* AdamW */
+    double clip;                            /* largest 2-norm of the gradient; 0: any */
+    uint64_t seed;                          /* of the data's order; 0: on a resume the first run's */
+    double held_out; /* share of the data that is not trained on, [0, 1) */
+    long eval_every; /* steps between losses of that part; 0: only before the first step and after the last */
+    const char *save; /* folder of checkpoints; NULL: none are written */
+    long save_every;  /* steps; 0: only at the end */
+    int keep;         /* newest checkpoints that stay; 0: 2 */
+    const char *resume; /* a checkpoint, or a folder whose newest is meant; it takes the place of options' model */
+    /* A step is done; non-zero: save and end. NULL: none. */
+    int (*on_step)(void *user, const struct penstock_train_step *step);
+    /* A checkpoint of so many steps is complete on the disk; NULL: none. */
+    void (*on_save)(void *user, long step, const char *path);
+    void *user;
+};
+
+/* Trains a model. A checkpoint is a Hugging Face folder DIR/checkpoint-STEP with the optimizer's state beside the weights; it
+ * is there as a whole or not at all, and goes on bit for bit on any lanes and schedule, at equal micro-batches. -EDOM:
+ * a loss or gradient is not finite; -ETIMEDOUT: an op does not end, and the process should; -ENOSPC and others of a
+ * last checkpoint that could not be written; each after one line. */
+int penstock_train(const struct penstock_options *options,
+                   const struct penstock_schedule *schedule,
+                   const struct penstock_train *work);
 
 /* What the configuration of options' model or shape says of it. */
 struct penstock_model_info {

@@ -417,20 +417,38 @@ int trainer_owner(const struct trainer *t, enum model_weight weight, size_t laye
     return -1;
 }
 
-struct read_call {
-    struct train_stage *s;
-    float *out;
-    const float *from;
+struct copy_call {
+    struct kernel_ctx *ctx;
+    float *host, *lane; /* (n) */
     size_t n;
 };
 
-static int read_array(void *arg)
+static int download(void *arg)
 {
-    struct read_call *c = arg;
-    struct kernel_ctx *ctx = c->s->stage->ctx;
-    ctx->ops->download(ctx, c->out, c->from, c->n * sizeof(float));
-    ctx->ops->sync(ctx);
-    return kernel_error(ctx);
+    struct copy_call *c = arg;
+    c->ctx->ops->download(c->ctx, c->host, c->lane, c->n * sizeof(float));
+    c->ctx->ops->sync(c->ctx);
+    return kernel_error(c->ctx);
+}
+
+static int upload(void *arg)
+{
+    struct copy_call *c = arg;
+    c->ctx->ops->upload(c->ctx, c->lane, c->host, c->n * sizeof(float));
+    c->ctx->ops->sync(c->ctx);
+    return kernel_error(c->ctx);
+}
+
+/* An array of a parameter, as it lies on its lane. */
+static struct copy_call copy_of(struct train_stage *s, float *host, enum trainer_what what,
+                                const struct param *p)
+{
+    float *const arrays[] = {[TRAINER_GRAD] = s->grad,
+                             [TRAINER_WEIGHT] = s->master,
+                             [TRAINER_M] = s->m,
+                             [TRAINER_V] = s->v};
+    return (struct copy_call){s->stage->ctx, host, arrays[what] + p->offset,
+                              p->rows * p->cols};
 }
 
 int trainer_read(struct trainer *t, float *out, enum trainer_what what,
@@ -440,11 +458,22 @@ int trainer_read(struct trainer *t, float *out, enum trainer_what what,
     if (i < 0)
         return -ENOENT;
     struct train_stage *s = t->stages[i].train;
-    const struct param *p = params_find(&s->stage->params, weight, layer);
-    const float *arrays[] = {[TRAINER_GRAD] = s->grad,
-                             [TRAINER_WEIGHT] = s->master,
-                             [TRAINER_M] = s->m,
-                             [TRAINER_V] = s->v};
-    struct read_call c = {s, out, arrays[what] + p->offset, p->rows * p->cols};
-    return task_call(engine_lane(&t->engine, i)->worker, read_array, &c);
+    struct copy_call c =
+        copy_of(s, out, what, params_find(&s->stage->params, weight, layer));
+    return task_call(engine_lane(&t->engine, i)->worker, download, &c);
+}
+
+int trainer_write(struct trainer *t, const float *values, enum trainer_what what,
+                  enum model_weight weight, size_t layer)
+{
+    int err = trainer_owner(t, weight, layer) < 0 ? -ENOENT : 0;
+    for (int i = 0; i < stage_count(t) && !err; i++) {
+        struct train_stage *s = t->stages[i].train;
+        const struct param *p = params_find(&s->stage->params, weight, layer);
+        if (!p)
+            continue;
+        struct copy_call c = copy_of(s, (float *)values, what, p);
+        err = task_call(engine_lane(&t->engine, i)->worker, upload, &c);
+    }
+    return err;
 }

@@ -83,6 +83,10 @@ int trainer_owner(const struct trainer *t, enum model_weight weight, size_t laye
 enum trainer_what { TRAINER_GRAD, TRAINER_WEIGHT, TRAINER_M, TRAINER_V };
 int trainer_read(struct trainer *t, float *out, enum trainer_what what,
                  enum model_weight weight, size_t layer);
+/* The same from the host, to every stage that has the weight. Weights of a lane that keeps them in less than fp32 stay
+ * as they are until the next trainer_adamw: only their masters are written. */
+int trainer_write(struct trainer *t, const float *values, enum trainer_what what,
+                  enum model_weight weight, size_t layer);
 
 /* How many buffers of each pool the plan uses at once: the pools' n, one more included. */
 int trainer_count(struct trainer *t);

@@ -10,6 +10,7 @@
 #include "schedules/check.h"
 #include "schedules/csv.h"
 #include "schedules/list.h"
+#include "schedules/simulate.h"
 #include "stages/partition.h"
 
 #define DEADLINE_S 600
@@ -175,8 +176,7 @@ static int parse_recompute(enum recompute *r, const char *name)
     return -EINVAL;
 }
 
-static int make_trainer(struct training *t, const struct penstock_options *o,
-                        enum recompute r)
+static int make_trainer(struct training *t, const struct penstock_options *o)
 {
     return trainer_create(&t->trainer, &(struct trainer_config){
                                            .model = t->machine.model,
@@ -187,10 +187,10 @@ static int make_trainer(struct training *t, const struct penstock_options *o,
                                            .rows = most_sequences(t) * t->positions,
                                            .segs = most_sequences(t),
                                            .positions = t->positions,
-                                           .recompute = r,
+                                           .recompute = t->recompute,
                                            .link = t->machine.link,
                                            .order = t->machine.order,
-                                           .deadline = DEADLINE_S,
+                                           .deadline = t->deadline,
                                            .progress = o->progress,
                                            .user = o->user,
                                        });
@@ -215,9 +215,11 @@ static int check_sizes(const struct training *t)
 int training_open(struct training *t, const struct penstock_options *o,
                   const struct penstock_schedule *schedule, int sequences, int positions)
 {
-    enum recompute recompute;
-    *t = (struct training){.sequences = sequences, .positions = positions};
-    int err = parse_recompute(&recompute, schedule->recompute);
+    *t = (struct training){.sequences = sequences,
+                           .positions = positions,
+                           .deadline =
+                               schedule->deadline > 0 ? schedule->deadline : DEADLINE_S};
+    int err = parse_recompute(&t->recompute, schedule->recompute);
     if (!err && positions < 1) {
         log_error("sequences of one token have nothing to predict");
         err = -EINVAL;
@@ -238,17 +240,19 @@ int training_open(struct training *t, const struct penstock_options *o,
         err = check_plan(t, schedule->name);
     if (!err)
         err = check_sizes(t);
-    if (!err)
-        err = machine_start(&t->machine, o, t->plan.lanes);
-    if (!err)
-        err = cut(t, o);
-    if (!err)
-        err = make_trainer(t, o, recompute);
-    if (!err)
-        err = make_batches(t);
     if (err)
         training_close(t);
     return err;
+}
+
+int training_start(struct training *t, const struct penstock_options *o)
+{
+    int err = machine_start(&t->machine, o, t->plan.lanes);
+    if (!err)
+        err = cut(t, o);
+    if (!err)
+        err = make_trainer(t, o);
+    return err ? err : make_batches(t);
 }
 
 void training_close(struct training *t)
@@ -295,7 +299,7 @@ static void sort_tokens(struct train_batch *b, int32_t *pack, int64_t *pairs)
 
 /* A sequence of n tokens has n - 1 rows: the last token is nothing but a target. */
 static void fill(struct training *t, int mb, const struct penstock_prompt *sequences,
-                int n, float scale)
+                 int n, float scale)
 {
     struct train_batch *b = &t->batches[mb];
     int32_t *pack = (int32_t *)(t->slab + mb * t->batch_bytes);
@@ -344,30 +348,68 @@ static int check_sequences(const struct training *t, const struct penstock_promp
     return 0;
 }
 
+/* Runs the plan over n sequences, as many as micro-batches at least; dlogits are times scale. */
+static int run(struct training *t, const struct penstock_prompt *sequences, int n,
+               float scale)
+{
+    int m = t->plan.micro_batches;
+
+    for (int mb = 0; mb < m; mb++) {
+        int first = (int)((long)mb * n / m), end = (int)((long)(mb + 1) * n / m);
+        fill(t, mb, sequences + first, end - first, scale);
+    }
+    int err = trainer_step(t->trainer, t->list);
+    return err == -EDOM ? trainer_search(t->trainer, t->list) : err;
+}
+
+/* Of the step's first `rows` rows. */
+static double sum_losses(const struct training *t, size_t rows)
+{
+    double sum = 0;
+    for (int mb = 0; mb < t->plan.micro_batches; mb++)
+        for (int r = 0; r < t->batches[mb].rows && rows; r++, rows--)
+            sum += t->batches[mb].loss[r];
+    return sum;
+}
+
+static size_t count_targets(const struct penstock_prompt *sequences, int n)
+{
+    size_t targets = 0;
+    for (int i = 0; i < n; i++)
+        targets += sequences[i].n - 1;
+    return targets;
+}
+
 int training_step(struct training *t, double *loss,
                   const struct penstock_prompt *sequences, int n)
 {
-    int m = t->plan.micro_batches, err = check_sequences(t, sequences, n);
-    size_t targets = 0;
-    double sum = 0;
+    size_t targets = count_targets(sequences, n);
+    int err = check_sequences(t, sequences, n);
 
-    for (int i = 0; i < n; i++)
-        targets += sequences[i].n - 1;
-    for (int mb = 0; mb < m && !err; mb++) {
-        int first = (int)((long)mb * n / m), end = (int)((long)(mb + 1) * n / m);
-        fill(t, mb, sequences + first, end - first, 1.0F / targets);
-    }
     if (!err)
-        err = trainer_step(t->trainer, t->list);
-    if (err == -EDOM)
-        err = trainer_search(t->trainer, t->list);
-    if (err)
-        return err;
-    for (int mb = 0; mb < m; mb++)
-        for (int r = 0; r < t->batches[mb].rows; r++)
-            sum += t->batches[mb].loss[r];
-    *loss = sum / targets;
-    return 0;
+        err = run(t, sequences, n, 1.0F / targets);
+    if (!err)
+        *loss = sum_losses(t, targets) / targets;
+    return err;
+}
+
+int training_evaluate(struct training *t, double *sum, size_t *targets,
+                      const struct penstock_prompt *sequences, int n)
+{
+    int m = t->plan.micro_batches, most = n > m ? n : m;
+    struct penstock_prompt *all = calloc(most, sizeof(*all));
+    int err = all ? check_sequences(t, sequences, n) : log_no_memory("an evaluation");
+
+    for (int i = 0; i < most && !err; i++)
+        all[i] = sequences[i % n];
+    if (!err)
+        err = run(t, all, most, 0);
+    if (!err) {
+        *targets = count_targets(sequences, n);
+        *sum = sum_losses(t, *targets);
+    }
+    free(all);
+    return err;
 }
 
 int training_finish(struct training *t, double *grad_norm)
@@ -378,11 +420,52 @@ int training_finish(struct training *t, double *grad_norm)
     return err;
 }
 
+double training_bubble(const struct training *t, double *seconds)
+{
+    const struct engine *e = &t->trainer->engine;
+    double busy = 0;
+
+    *seconds = e->last > e->first ? e->last - e->first : 0;
+    for (int i = 0; i < t->plan.stages; i++)
+        busy += engine_busy(e, i);
+    return *seconds > 0 ? 1 - busy / (t->machine.lanes.n * *seconds) : 0;
+}
+
+int training_predict(const struct training *t, struct engine_times (*times)[ENGINE_KINDS],
+                     double *bubble, double *seconds)
+{
+    struct sched_costs costs = {.rows = t->plan.stages};
+    struct sched_error why = {.text = ""};
+    struct sched_sim sim;
+
+    costs.row = calloc(costs.rows, sizeof(*costs.row));
+    if (!costs.row)
+        return log_no_memory("a prediction");
+    for (int i = 0; i < costs.rows; i++) {
+        double mean[ENGINE_KINDS];
+        for (int k = 0; k < ENGINE_KINDS; k++)
+            mean[k] = times[i][k].n ? times[i][k].seconds / times[i][k].n : 0;
+        costs.row[i] = (struct sched_cost){mean[SCHED_F], mean[SCHED_I], mean[SCHED_W],
+                                           mean[SCHED_B]};
+    }
+    int err = sched_simulate(&sim, &t->plan, &costs, &why);
+    if (err)
+        log_error("the plan cannot be simulated: %s", why.text);
+    else {
+        *bubble = sim.bubble;
+        *seconds = sim.makespan;
+        sched_sim_fini(&sim);
+    }
+    free(costs.row);
+    return err;
+}
+
 int training_report(const struct training *t, struct penstock_report *r)
 {
     const struct engine *e = &t->trainer->engine;
-    double span = e->last > e->first ? e->last - e->first : 0, busy = 0;
+    double span;
 
+    r->bubble = training_bubble(t, &span);
     r->stages = calloc(t->plan.stages, sizeof(*r->stages));
     if (!r->stages)
         return log_no_memory("the report");
@@ -397,8 +480,6 @@ int training_report(const struct training *t, struct penstock_report *r)
         s->bytes_predicted = t->trainer->stages[i].predicted;
         s->bytes_measured = t->trainer->stages[i].measured;
         s->busy = span > 0 ? engine_busy(e, i) / span : 0;
-        busy += engine_busy(e, i);
     }
-    r->bubble = span > 0 ? 1 - busy / (t->machine.lanes.n * span) : 0;
     return 0;
 }

@@ -11,6 +11,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/chat_forms.c \
 	%D%/chat_template.c \
 	%D%/chat_template.h \
+	%D%/checkpoint_dir.c \
+	%D%/checkpoint_dir.h \
 	%D%/config.c \
 	%D%/config.h \
 	%D%/data.c \
