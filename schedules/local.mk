@@ -29,6 +29,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/greedy.c \
 	%D%/greedy.h \
 	%D%/interleaved.c \
+	%D%/late.c \
 	%D%/list.c \
 	%D%/list.h \
 	%D%/looped_bfs.c \

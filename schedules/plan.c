@@ -141,15 +141,22 @@ int sched_plan_add(struct sched_plan *plan, enum sched_kind kind, int stage, int
     return plan->rc;
 }
 
-int sched_plan_lane(const struct sched_plan *plan, int stage, int mb)
+int sched_plan_place(const struct sched_plan *plan, int stage, int mb)
 {
-    long copy = 0;
+    int64_t copy = 0;
 
     if (stage < 0 || stage >= plan->stages || mb < 0 || mb >= plan->micro_batches)
         return -1;
     if (plan->copies > 1)
-        copy = (long)mb * plan->copies / plan->micro_batches;
-    return plan->stage_lane[copy * plan->stages + stage];
+        copy = (int64_t)mb * plan->copies / plan->micro_batches;
+    return (int)(copy * plan->stages + stage);
+}
+
+int sched_plan_lane(const struct sched_plan *plan, int stage, int mb)
+{
+    int place = sched_plan_place(plan, stage, mb);
+
+    return place < 0 ? -1 : plan->stage_lane[place];
 }
 
 size_t sched_plan_count(const struct sched_plan *plan)

@@ -79,6 +79,8 @@ int sched_plan_push(struct sched_plan *plan, int lane, struct sched_op op);
  * plan->rc, and later calls do nothing. Returns plan->rc. */
 int sched_plan_add(struct sched_plan *plan, enum sched_kind kind, int stage, int mb);
 
+/* Which of the (copies, stages) stages a micro-batch meets: an index into stage_lane. -1: none. */
+int sched_plan_place(const struct sched_plan *plan, int stage, int mb);
 /* The one place that says where a stage runs. -1: nowhere. */
 int sched_plan_lane(const struct sched_plan *plan, int stage, int mb);
 
@@ -105,6 +107,15 @@ int sched_op_parse(struct sched_op *op, const char *text, size_t len);
  * plan. */
 int sched_forward(struct sched_plan *plan, int lanes, int stages, const int *stage_lane,
                   int micro_batches);
+
+/* ---- late.c ------------------------------------------------------------------------ */
+
+/* Of a plan with two copies of the weights: the second copy's backwards become I, and its W
+ * come behind all other ops of their lanes, micro-batches ascending. By then the first copy
+ * has summed the gradients of the first half of the micro-batches, and the second can go on
+ * with the very same sum. Drops what does not compute, and a second copy that has no
+ * micro-batch. One copy: does nothing. -ENOMEM. */
+int sched_plan_late(struct sched_plan *plan);
 
 /* ---- order.c: what must come before what ------------------------------------------- */
 

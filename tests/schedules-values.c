@@ -268,6 +268,52 @@ static void rows_cut_the_model(void **state)
     assert_near(sched_costs_stage(&costs, 2, 4, 1).f, 0.5 * 2 + 3);
 }
 
+/* Late W: the second copy's are the last of their lanes, in the order of the micro-batches. */
+static void assert_late(const struct sched_plan *plan)
+{
+    size_t want = 2 * (size_t)plan->stages * (size_t)plan->micro_batches, seconds = 0;
+
+    for (int l = 0; l < plan->lanes; l++) {
+        int before = -1;
+        for (size_t i = 0; i < plan->lane[l].n; i++) {
+            const struct sched_op *op = &plan->lane[l].ops[i];
+            bool second = op->mb >= (plan->micro_batches + 1) / 2;
+            assert_true(!second || op->kind != SCHED_B);
+            want += op->kind == SCHED_I;
+            if (second && op->kind == SCHED_W) {
+                assert_true(op->mb > before);
+                before = op->mb;
+                seconds++;
+            } else {
+                assert_int_equal(before, -1);
+            }
+        }
+    }
+    assert_int_equal(sched_plan_count(plan), want);
+    assert_int_equal(seconds, plan->stages * (plan->micro_batches / 2));
+}
+
+static void late_plans(void **state)
+{
+    static const char *const names[] = {"chimera", "dualpipe"};
+
+    (void)state;
+    for (size_t k = 0; k < 2; k++)
+        for (int p = 2; p <= 6; p += 2)
+            for (int m = k ? 2 * p : 1; m <= 3 * p; m += k ? 2 : 1) {
+                struct sched_plan plan;
+                struct sched_error err;
+                make(&plan, names[k], p, m, 0);
+                assert_int_equal(sched_plan_late(&plan), 0);
+                assert_int_equal(plan.copies, m > 1 ? 2 : 1);
+                if (sched_check(&plan, 0, &err))
+                    fail_msg("%s, p %d, m %d: %s", names[k], p, m, err.text);
+                if (m > 1)
+                    assert_late(&plan);
+                sched_plan_fini(&plan);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +328,7 @@ int main(void)
         cmocka_unit_test(causes_add_up),
         cmocka_unit_test(links_differ),
         cmocka_unit_test(rows_cut_the_model),
+        cmocka_unit_test(late_plans),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
