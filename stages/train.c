@@ -99,10 +99,13 @@ static int layout_optimizer(struct train_stage *t, struct arena *a, enum dtype d
     t->grad = arena_take(a, &err, n, 1, sizeof(float));
     t->head_grad =
         s->head && c->tied ? arena_take(a, &err, c->V, c->C, sizeof(float)) : NULL;
+    t->master = dtype == DTYPE_F32 ? s->weights : NULL;
+    if (t->limits.second)
+        return err;
     t->m = arena_take(a, &err, n, 1, sizeof(float));
     t->v = arena_take(a, &err, n, 1, sizeof(float));
-    t->master =
-        dtype == DTYPE_F32 ? s->weights : arena_take(a, &err, n, 1, sizeof(float));
+    if (dtype != DTYPE_F32)
+        t->master = arena_take(a, &err, n, 1, sizeof(float));
     t->squares = arena_take(a, &err, s->params.n, 1, sizeof(double));
     return err;
 }
@@ -162,7 +165,15 @@ static int layout_grads(struct train_stage *t, struct arena *a, struct saved_gra
     g->dmid = arena_take(a, &err, R, c->C, T);
     g->dqkv = arena_take(a, &err, R, (c->H + 2 * c->K) * c->D, T);
     g->dout = arena_take(a, &err, R, c->C, T);
+    if (t->limits.second)
+        g->norms = arena_take(a, &err, 2 * c->C + 2 * c->D, 1, sizeof(float));
     return err;
+}
+
+/* Of the head's rows. */
+static size_t pieces(const struct train_limits *m)
+{
+    return (m->rows + m->logit_rows - 1) / m->logit_rows;
 }
 
 /* Split: every layer has its own. Whole: two sets that the layers take in turn, because a layer's dx is the dout of the
@@ -187,6 +198,9 @@ static int layout_grad_slot(struct train_stage *t, struct arena *a,
     }
     if (t->stage->embed)
         g->dx = arena_take(a, &err, t->limits.rows, t->stage->config->C, T);
+    if (t->stage->head && t->limits.second)
+        g->out_norm =
+            arena_take(a, &err, pieces(&t->limits), t->stage->config->C, sizeof(float));
     return err;
 }
 
@@ -285,12 +299,15 @@ int train_stage_start(struct train_stage *t, const struct model *m)
     size_t bytes = t->stage->params.elements * sizeof(float);
 
     t->ops = kernel_train(ctx);
-    ctx->ops->zero(ctx, t->m, bytes);
-    ctx->ops->zero(ctx, t->v, bytes);
+    if (!t->limits.second) {
+        ctx->ops->zero(ctx, t->m, bytes);
+        ctx->ops->zero(ctx, t->v, bytes);
+    }
     int err = train_clear(t);
     if (!err)
         err = upload_rope(t);
-    return err || t->master == t->stage->weights ? err : read_master(t, m);
+    bool apart = t->master && t->master != t->stage->weights;
+    return err || !apart ? err : read_master(t, m);
 }
 
 /* A layer's activations where they are in the forward pass: kept ones in the slot, the others in `again`. */
@@ -356,12 +373,10 @@ int train_backward(struct train_stage *t, const struct train_batch *b, int slot,
 
     if (s->embed)
         dx = g->dx;
-    if (what & TRAIN_INPUT) {
-        if (s->head)
-            train_head(t, b, kept, g->grads[L - 1].dout);
-        else
-            t->ops->copy_rows(ctx, g->grads[L - 1].dout, dy, b->rows, C, C, C);
-    }
+    if (s->head)
+        train_head(t, b, kept, g, what);
+    else if (what & TRAIN_INPUT)
+        t->ops->copy_rows(ctx, g->grads[L - 1].dout, dy, b->rows, C, C, C);
     for (int l = L - 1; l >= 0; l--) {
         struct saved_layer a = merge(&kept->layers[l], &g->layers[l]);
         if (what & TRAIN_INPUT) {

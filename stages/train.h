@@ -31,6 +31,8 @@ struct saved_grads {
     void *dgate_up; /* (R, 2 F) */
     void *dmid;     /* (R, C) */
     void *dqkv;     /* (R, ld) */
+    /* (2 C + 2 D) the norms' weight gradients, which I makes and W adds; NULL: I adds them. */
+    float *norms;
 };
 
 /* What one micro-batch keeps from F to B, or to W. */
@@ -44,8 +46,9 @@ struct train_slot {
 struct train_grad_slot {
     struct saved_grads *grads; /* (n_layers) */
     struct saved_layer
-        *layers; /* (n_layers) what was computed again; NULL pointers: see the slot */
-    void *dx;    /* (R, C) gradient of the stage's input */
+        *layers;     /* (n_layers) what was computed again; NULL pointers: see the slot */
+    void *dx;        /* (R, C) gradient of the stage's input */
+    float *out_norm; /* (pieces of logit_rows, C) of the head, as saved_grads.norms */
 };
 
 struct train_limits {
@@ -56,6 +59,9 @@ struct train_limits {
     int slots;      /* micro-batches between F and B or W at once, by the plan */
     int grad_slots; /* between I and W; 0: the plan never splits */
     enum recompute recompute;
+    /* A second copy of the weights: without optimizer state, and I leaves all sums of gradients alone: W adds to
+     * them, so that it can be done late. */
+    bool second;
 };
 
 /* A micro-batch of training, on the host. Its pack, in int32: */
@@ -84,8 +90,8 @@ struct train_stage {
     float *
         head_grad; /* (V, C) of the table as a head, apart: a tied model's one table has two uses, whose
                            sums must not depend on where the stages are cut. NULL if not tied */
-    float *m, *v;  /* (params.elements) optimizer state */
-    float *master; /* (params.elements); the weights themselves where T is fp32 */
+    float *m, *v;  /* (params.elements) optimizer state; NULL in a second copy */
+    float *master; /* (params.elements) as m; the weights themselves where T is fp32 */
 
     struct train_slot *slots;           /* (limits.slots) */
     struct train_grad_slot *grad_slots; /* (max(limits.grad_slots, 1)) */
@@ -140,8 +146,9 @@ void train_layer_input(struct train_stage *t, int layer, const struct kernel_row
                        void *dx);
 void train_layer_weight(struct train_stage *t, int layer, int rows,
                         const struct saved_layer *a, const struct saved_grads *g);
+/* what: as train_backward. W of a second copy makes the logits again, rather than keep their gradients. */
 void train_head(struct train_stage *t, const struct train_batch *b,
-                const struct train_slot *slot, void *dx);
+                const struct train_slot *slot, const struct train_grad_slot *g, int what);
 
 /* ---- Optimizer (optimizer.c) ------------------------------------------------------------------- */
 

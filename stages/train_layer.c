@@ -113,20 +113,58 @@ static float *grad_of(const struct train_stage *t, enum model_weight w, int laye
     return train_grad(t, w, t->stage->first + layer);
 }
 
+/* The norms of a layer, and where saved_grads.norms has each. */
+static const struct {
+    enum model_weight weight;
+    int C, D; /* behind so many C and D */
+} norms[] = {{MODEL_ATTN_NORM, 0, 0},
+             {MODEL_MLP_NORM, 1, 0},
+             {MODEL_Q_NORM, 2, 0},
+             {MODEL_K_NORM, 2, 1}};
+
+static float *norm_apart(const struct train_stage *t, const struct saved_grads *g,
+                         size_t i)
+{
+    const struct model_config *c = t->stage->config;
+    return g->norms + norms[i].C * c->C + norms[i].D * c->D;
+}
+
+/* Where the gradient of a norm's weight is summed. */
+static float *norm_grad(const struct train_stage *t, enum model_weight w, int layer,
+                        const struct saved_grads *g)
+{
+    for (size_t i = 0; g->norms && i < ARRAY_LEN(norms); i++)
+        if (norms[i].weight == w)
+            return norm_apart(t, g, i);
+    return grad_of(t, w, layer);
+}
+
+/* Adds what I has put apart. */
+static void add_norms(struct train_stage *t, int layer, const struct saved_grads *g)
+{
+    const struct model_config *c = t->stage->config;
+    for (size_t i = 0; g->norms && i < ARRAY_LEN(norms); i++) {
+        float *sum = grad_of(t, norms[i].weight, layer);
+        size_t n = norms[i].C < 2 ? c->C : c->D;
+        if (sum)
+            t->ops->accumulate(t->stage->ctx, sum, norm_apart(t, g, i), n);
+    }
+}
+
 /* Back through the norms of q and k, in place. */
 static void unnorm_heads(struct train_stage *t, int layer, int R,
-                         const struct saved_layer *a, void *dqkv)
+                         const struct saved_layer *a, const struct saved_grads *g)
 {
     const struct model_config *c = t->stage->config;
     const struct layer *l = &t->stage->layers[layer];
     struct kernel_ctx *ctx = t->stage->ctx;
     int H = (int)c->H, K = (int)c->K, D = (int)c->D;
     size_t ld = qkv_width(c), raw_ld = (c->H + c->K) * c->D;
-    void *dk = k_of(t, dqkv), *raw_k = k_of(t, a->raw);
+    void *dq = g->dqkv, *dk = k_of(t, dq), *raw_k = k_of(t, a->raw);
 
-    t->ops->norm_bwd(ctx, dqkv, grad_of(t, MODEL_Q_NORM, layer), dqkv, a->raw, l->q_norm,
+    t->ops->norm_bwd(ctx, dq, norm_grad(t, MODEL_Q_NORM, layer, g), dq, a->raw, l->q_norm,
                      c->norm_eps, false, R, H, D, ld, ld, raw_ld);
-    t->ops->norm_bwd(ctx, dk, grad_of(t, MODEL_K_NORM, layer), dk, raw_k, l->k_norm,
+    t->ops->norm_bwd(ctx, dk, norm_grad(t, MODEL_K_NORM, layer, g), dk, raw_k, l->k_norm,
                      c->norm_eps, false, R, K, D, ld, ld, raw_ld);
 }
 
@@ -143,8 +181,8 @@ static void mlp_input(struct train_stage *t, int layer, int R,
     t->ops->swiglu_bwd(ctx, g->dgate_up, t->dact, a->gate_up, R, F);
     t->ops->gemm_bwd_input(ctx, t->dnormed, g->dgate_up, l->gate_up, false, R, 2 * F, C);
     t->ops->copy_rows(ctx, g->dmid, g->dout, R, C, C, C);
-    t->ops->norm_bwd(ctx, g->dmid, grad_of(t, MODEL_MLP_NORM, layer), t->dnormed, a->mid,
-                     l->mlp_norm, c->norm_eps, true, R, 1, C, C, C, C);
+    t->ops->norm_bwd(ctx, g->dmid, norm_grad(t, MODEL_MLP_NORM, layer, g), t->dnormed,
+                     a->mid, l->mlp_norm, c->norm_eps, true, R, 1, C, C, C, C);
 }
 
 void train_layer_input(struct train_stage *t, int layer, const struct kernel_rows *rows,
@@ -157,15 +195,17 @@ void train_layer_input(struct train_stage *t, int layer, const struct kernel_row
     int R = rows->rows, C = (int)c->C, H = (int)c->H, K = (int)c->K, D = (int)c->D;
     size_t ld = qkv_width(c);
 
+    if (g->norms)
+        ctx->ops->zero(ctx, g->norms, (2 * c->C + 2 * c->D) * sizeof(float));
     mlp_input(t, layer, R, a, g);
     t->ops->gemm_bwd_input(ctx, t->dattn, g->dmid, l->o, false, R, C, H * D);
     t->ops->attn_bwd(ctx, g->dqkv, t->delta, t->dattn, a->qkv, a->attn, a->lse, rows, &s);
     t->ops->rope_bwd(ctx, g->dqkv, t->cos_sin, rows->pos, R, H + K, D, ld);
     if (c->qk_norm)
-        unnorm_heads(t, layer, R, a, g->dqkv);
+        unnorm_heads(t, layer, R, a, g);
     t->ops->gemm_bwd_input(ctx, t->dnormed, g->dqkv, l->qkv, false, R, (int)ld, C);
     t->ops->copy_rows(ctx, dx, g->dmid, R, C, C, C);
-    t->ops->norm_bwd(ctx, dx, grad_of(t, MODEL_ATTN_NORM, layer), t->dnormed, a->x,
+    t->ops->norm_bwd(ctx, dx, norm_grad(t, MODEL_ATTN_NORM, layer, g), t->dnormed, a->x,
                      l->attn_norm, c->norm_eps, true, R, 1, C, C, C, C);
 }
 
@@ -186,4 +226,5 @@ void train_layer_weight(struct train_stage *t, int layer, int R,
     t->ops->gemm_bwd_weight(ctx, grad_of(t, MODEL_Q, layer),
                             grad_of(t, MODEL_Q_BIAS, layer), g->dqkv, a->normed1, R, ld,
                             C);
+    add_norms(t, layer, g);
 }
