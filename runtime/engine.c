@@ -168,7 +168,9 @@ static void op_done(struct task *t)
 struct op_task *step_op(struct step *s, struct sched_op op)
 {
     struct op_task *o = &s->ops[s->n++];
-    *o = (struct op_task){.step = s, .op = op, .lane = s->engine->stage_lane[op.stage]};
+    int place = sched_plan_place(s->plan, op.stage, op.mb);
+    *o = (struct op_task){
+        .step = s, .op = op, .place = place, .lane = s->engine->stage_lane[place]};
     o->task.done = op_done;
     o->task.ordered = s->engine->order == ORDER_STRICT;
     o->task.priority = s->engine->priority;
@@ -245,7 +247,7 @@ static void step_free(struct step *s)
     free(s);
 }
 
-/* A step with room for every op and a hop before each. */
+/* A step with room for every op and a hop before each, and one to every stage of another copy. */
 static struct step *step_new(struct engine *e, const struct sched_plan *plan, void *work,
                              unsigned long pass)
 {
@@ -254,7 +256,7 @@ static struct step *step_new(struct engine *e, const struct sched_plan *plan, vo
         return NULL;
     *s = (struct step){.engine = e, .plan = plan, .work = work, .pass = pass};
     s->waiting = calloc(plan->micro_batches, sizeof(*s->waiting));
-    s->ops = calloc(2 * sched_plan_count(plan), sizeof(*s->ops));
+    s->ops = calloc(2 * sched_plan_count(plan) + e->n_stages, sizeof(*s->ops));
     if (!s->waiting || !s->ops) {
         step_free(s);
         return NULL;
@@ -328,7 +330,7 @@ static int collect(struct engine *e, struct op_task *o)
             events_give(&e->events[o->lane], o->event[i]);
     if (err || !o->ran || o->hop)
         return err;
-    struct engine_times *t = &e->times[o->op.stage][o->op.kind];
+    struct engine_times *t = &e->times[o->place][o->op.kind];
     t->seconds += o->end - o->begin;
     t->n++;
     e->first = o->begin < e->first ? o->begin : e->first;

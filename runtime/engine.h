@@ -29,8 +29,8 @@ struct op_task;
 
 struct engine {
     struct lane_set *lanes; /* borrowed */
-    int n_stages;
-    const int *stage_lane; /* (n_stages) borrowed */
+    int n_stages;           /* of all copies of the weights */
+    const int *stage_lane;  /* (n_stages) borrowed; as the plans have it */
     enum engine_order order;
     double deadline; /* seconds without any op ending until the run is given up */
     /* Submits an op of the plan, and before it the hop that it needs, by step_compute and step_transfer. */
@@ -74,12 +74,13 @@ struct op_task {
     struct task task; /* first: a task's callbacks get the op by a cast */
     struct step *step;
     struct sched_op op;
+    int place; /* which of the engine's stages it is of */
     int lane;
     int slot, grad_slot, in, out; /* buffers that it uses, as submit likes */
-    bool results;    /* when it ends, the micro-batch has results on the host */
+    bool results;             /* when it ends, the micro-batch has results on the host */
     struct op_array wrote[2]; /* what it computes, for fault.c */
-    const char *hop; /* a transfer: what is received, else NULL */
-    int from;        /* a transfer: the sending lane */
+    const char *hop;          /* a transfer: what is received, else NULL */
+    int from;                 /* a transfer: the sending lane */
     /* Does the op: on the CPU, or enqueued on the lane's stream. A hop makes `stream` wait for it. */
     int (*work)(struct op_task *o, void *stream);
     bool ran, ended;

@@ -182,6 +182,8 @@ static int open_run(struct run *r, const struct penstock_options *options,
         err = training_start(&r->training, &o);
     if (!err && r->source)
         err = checkpoint_read(&r->training, r->source);
+    if (!err && r->source)
+        err = trainer_share(r->training.trainer);
     return err;
 }
 
@@ -233,10 +235,10 @@ static int compare(struct run *r, struct penstock_train_step *s)
 
     if (r->made == 1) /* the first step's times stand for themselves alone */
         memset(r->times, 0, stages * sizeof(*r->times));
-    for (int i = 0; i < stages; i++)
+    for (int i = 0; i < e->n_stages; i++) /* two copies of a stage cost the same */
         for (int k = 0; k < ENGINE_KINDS; k++) {
-            r->times[i][k].seconds += e->times[i][k].seconds;
-            r->times[i][k].n += e->times[i][k].n;
+            r->times[i % stages][k].seconds += e->times[i][k].seconds;
+            r->times[i % stages][k].n += e->times[i][k].n;
         }
     s->bubble = training_bubble(&r->training, &s->plan_s);
     return training_predict(&r->training, r->times, &s->bubble_predicted,

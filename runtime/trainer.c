@@ -11,9 +11,18 @@
 /* Rows whose logits are held at once. */
 #define LOGIT_ROWS 256
 
+/* What goes from copy to copy of the weights at once, so that links need little memory for it. */
+#define SHARE_BYTES ((size_t)64 << 20)
+
 static int stage_count(const struct trainer *t)
 {
     return t->config.plan->stages;
+}
+
+/* Stages of all copies of the weights. */
+static int place_count(const struct trainer *t)
+{
+    return t->config.plan->copies * t->config.plan->stages;
 }
 
 static struct train_limits limits_of(const struct trainer *t,
@@ -28,6 +37,7 @@ static struct train_limits limits_of(const struct trainer *t,
         .slots = s->slots.n,
         .grad_slots = s->splits ? s->grads.n : 0,
         .recompute = c->recompute,
+        .second = s->second,
     };
 }
 
@@ -37,10 +47,11 @@ static int create_stages(struct trainer *t)
     struct batch_limits none = {0};
     int n = stage_count(t), err = 0;
 
-    for (int i = 0; i < n && !err; i++) {
+    for (int i = 0; i < place_count(t) && !err; i++) {
         struct trainer_stage *s = &t->stages[i];
         struct train_limits limits = limits_of(t, s);
-        err = stage_create(&s->stage, &c->model->config, i, n, c->ranges[i], &none);
+        err =
+            stage_create(&s->stage, &c->model->config, i % n, n, c->ranges[i % n], &none);
         if (!err)
             err = train_stage_create(&s->train, s->stage, &limits);
     }
@@ -79,9 +90,9 @@ static void pool_fini(struct buffer_pool *p)
 static int create_pools(struct trainer *t)
 {
     int m = t->config.plan->micro_batches, err = 0;
-    for (int i = 0; i < stage_count(t) && !err; i++) {
+    for (int i = 0; i < place_count(t) && !err; i++) {
         struct trainer_stage *s = &t->stages[i];
-        bool near = i + 1 < stage_count(t) &&
+        bool near = (i + 1) % stage_count(t) &&
                     engine_lane(&t->engine, i) == engine_lane(&t->engine, i + 1);
         s->dy.n = near ? 0 : s->dy.n;
         err = pool_init(&s->slots, m, false);
@@ -121,17 +132,29 @@ static int take_memory(struct trainer *t)
     int err = 0;
     for (int l = 0; l < t->engine.lanes->n && !err; l++) {
         struct arena dry = arena_dry();
-        for (int i = 0; i < stage_count(t) && !err; i++)
+        for (int i = 0; i < place_count(t) && !err; i++)
             if (t->engine.stage_lane[i] == l)
                 err = layout_stage(t, i, &dry, &t->stages[i].predicted);
         t->lane_bytes[l] = dry.used;
     }
     if (!err)
         err = setup_memory(t->engine.lanes, t->config.place, t->lane_bytes);
-    for (int i = 0; i < stage_count(t) && !err; i++)
+    for (int i = 0; i < place_count(t) && !err; i++)
         err = layout_stage(t, i, &engine_lane(&t->engine, i)->arena,
                            &t->stages[i].measured);
     return err;
+}
+
+/* From the first copy's stage to a second's, and back. */
+static int create_share_links(struct trainer *t, int place)
+{
+    const struct trainer_config *c = &t->config;
+    struct trainer_stage *s = &t->stages[place];
+    struct lane *from = engine_lane(&t->engine, place % stage_count(t)),
+                *to = engine_lane(&t->engine, place);
+    enum link_kind kind = from == to ? LINK_COPY : c->link;
+    int err = setup_link(&s->out, c->place, kind, from, to, SHARE_BYTES, false);
+    return err ? err : setup_link(&s->home, c->place, kind, to, from, SHARE_BYTES, true);
 }
 
 static int create_links(struct trainer *t)
@@ -143,11 +166,13 @@ static int create_links(struct trainer *t)
     size_t table = m->V * m->C * sizeof(float);
     int err = 0;
 
-    for (int i = 1; i < stage_count(t) && !err; i++) {
+    for (int i = stage_count(t); i < place_count(t) && !err; i++)
+        err = create_share_links(t, i);
+    for (int i = 1; i < place_count(t) && !err; i++) {
         struct lane *from = engine_lane(&t->engine, i - 1),
                     *to = engine_lane(&t->engine, i);
         size_t bytes = (size_t)c->rows * m->C * sizeof(float);
-        if (from == to)
+        if (from == to || i % stage_count(t) == 0)
             continue;
         err =
             setup_link(&t->stages[i].forward, c->place, c->link, from, to, bytes, false);
@@ -176,11 +201,10 @@ static int start_stage(void *arg)
     return train_stage_start(c->t->stages[c->stage].train, c->t->config.model);
 }
 
-/* Calls fn on every stage's lane, stages in ascending order, lanes at the same time. */
-static int call_stages(struct trainer *t, int (*fn)(void *arg), struct stage_call like,
-                       double **squares)
+/* Calls fn on the lanes of the first n stages, in ascending order, lanes at the same time. */
+static int call_stages(struct trainer *t, int n, int (*fn)(void *arg),
+                       struct stage_call like, double **squares)
 {
-    int n = stage_count(t);
     struct stage_call *args = calloc(n, sizeof(*args));
     int *workers = calloc(n, sizeof(*workers));
     int err = args && workers ? 0 : log_no_memory("training");
@@ -201,14 +225,15 @@ static int call_stages(struct trainer *t, int (*fn)(void *arg), struct stage_cal
 static int load(struct trainer *t)
 {
     const struct trainer_config *c = &t->config;
-    struct stage **stages = calloc(stage_count(t), sizeof(*stages));
+    int n = place_count(t);
+    struct stage **stages = calloc(n, sizeof(*stages));
     if (!stages)
         return log_no_memory("training");
-    for (int i = 0; i < stage_count(t); i++)
+    for (int i = 0; i < n; i++)
         stages[i] = t->stages[i].stage;
     int err = setup_load(&t->engine, c->place, stages, c->model, c->progress, c->user);
     free(stages);
-    return err ? err : call_stages(t, start_stage, (struct stage_call){.t = t}, NULL);
+    return err ? err : call_stages(t, n, start_stage, (struct stage_call){.t = t}, NULL);
 }
 
 int trainer_create(struct trainer **out, const struct trainer_config *config)
@@ -217,13 +242,15 @@ int trainer_create(struct trainer **out, const struct trainer_config *config)
     if (!t)
         return log_no_memory("training");
     t->config = *config;
-    t->stages = calloc(config->plan->stages, sizeof(*t->stages));
+    t->stages = calloc(place_count(t), sizeof(*t->stages));
     t->lane_bytes = calloc(config->lanes->n, sizeof(*t->lane_bytes));
     int err = t->stages && t->lane_bytes ? 0 : log_no_memory("training");
     if (!err)
-        err = engine_init(&t->engine, config->lanes, config->plan->stages,
+        err = engine_init(&t->engine, config->lanes, place_count(t),
                           config->plan->stage_lane, config->order, config->deadline);
     t->engine.submit = trainer_submit;
+    for (int i = stage_count(t); i < place_count(t) && !err; i++)
+        t->stages[i].second = true;
     if (!err)
         err = trainer_count(t);
     if (!err)
@@ -249,10 +276,12 @@ void trainer_destroy(struct trainer *t)
     if (!t ||
         t->engine.stalled) /* hanging workers may still look at it: the process ends */
         return;
-    for (int i = 0; t->stages && i < stage_count(t); i++) {
+    for (int i = 0; t->stages && i < place_count(t); i++) {
         struct trainer_stage *s = &t->stages[i];
         link_destroy(s->forward);
         link_destroy(s->backward);
+        link_destroy(s->out);
+        link_destroy(s->home);
         pool_fini(&s->slots);
         pool_fini(&s->grads);
         pool_fini(&s->y);
@@ -270,6 +299,84 @@ void trainer_destroy(struct trainer *t)
     free(t->lane_bytes);
     free(t->stages);
     free(t);
+}
+
+/* ---- From copy to copy ------------------------------------------------------------------------ */
+
+static int move(struct link *link, void *to, const void *from, size_t bytes, void *stream)
+{
+    int err = 0;
+    for (size_t at = 0; at < bytes && !err; at += SHARE_BYTES) {
+        size_t left = bytes - at;
+        err = link_transfer(link, (uint8_t *)to + at, (const uint8_t *)from + at,
+                            left < SHARE_BYTES ? left : SHARE_BYTES, stream);
+    }
+    return err;
+}
+
+static int move_sums(struct link *link, const struct train_stage *to,
+                     const struct train_stage *from, void *stream)
+{
+    const struct model_config *c = to->stage->config;
+    int err = move(link, to->grad, from->grad, to->stage->params.elements * sizeof(float),
+                   stream);
+    if (!err && to->head_grad)
+        err = move(link, to->head_grad, from->head_grad, c->V * c->C * sizeof(float),
+                   stream);
+    return err;
+}
+
+int trainer_send_sums(struct trainer *t, int place, void *stream)
+{
+    struct trainer_stage *s = &t->stages[place];
+    return move_sums(s->out, s->train, t->stages[place % stage_count(t)].train, stream);
+}
+
+static int return_stage(void *arg)
+{
+    struct stage_call *c = arg;
+    struct trainer_stage *s = &c->t->stages[c->stage];
+    return move_sums(s->home, c->t->stages[c->stage % stage_count(c->t)].train, s->train,
+                     NULL);
+}
+
+static int share_stage(void *arg)
+{
+    struct stage_call *c = arg;
+    struct trainer_stage *s = &c->t->stages[c->stage];
+    size_t T = dtype_block_bytes(s->stage->ctx->dtype);
+    return move(s->out, s->stage->weights,
+                c->t->stages[c->stage % stage_count(c->t)].stage->weights,
+                s->stage->params.elements * T, NULL);
+}
+
+/* Calls fn for every stage of the second copy, all at the same time, where bytes are moved to and from it. */
+static int call_second(struct trainer *t, int (*fn)(void *arg))
+{
+    int n = place_count(t) - stage_count(t);
+    struct stage_call *args = calloc(n + 1, sizeof(*args));
+    int *workers = calloc(n + 1, sizeof(*workers));
+    int err = args && workers ? 0 : log_no_memory("training");
+
+    for (int i = 0; i < n && !err; i++) {
+        args[i] = (struct stage_call){.t = t, .stage = stage_count(t) + i};
+        workers[i] = engine_lane(&t->engine, args[i].stage)->transfer_worker;
+    }
+    if (!err && n)
+        err = task_call_all(workers, n, fn, args, sizeof(*args));
+    free(args);
+    free(workers);
+    return err;
+}
+
+int trainer_return_sums(struct trainer *t)
+{
+    return call_second(t, return_stage);
+}
+
+int trainer_share(struct trainer *t)
+{
+    return call_second(t, share_stage);
 }
 
 /* ---- Between steps ---------------------------------------------------------------------------- */
@@ -361,7 +468,7 @@ int trainer_finish(struct trainer *t, double *grad_norm)
         if (!(squares[i] = calloc(t->stages[i].stage->params.n, sizeof(**squares))))
             err = log_no_memory("training");
     if (!err)
-        err = call_stages(t, sum_stage, (struct stage_call){.t = t}, squares);
+        err = call_stages(t, n, sum_stage, (struct stage_call){.t = t}, squares);
     if (!err)
         *grad_norm = sqrt(total(t, squares));
     for (int i = 0; squares && i < n; i++)
@@ -388,25 +495,29 @@ static int clear_stage(void *arg)
 int trainer_search(struct trainer *t, struct train_batch **batches)
 {
     struct step *step;
-    int err = call_stages(t, clear_stage, (struct stage_call){.t = t}, NULL);
+    int err =
+        call_stages(t, place_count(t), clear_stage, (struct stage_call){.t = t}, NULL);
 
     t->engine.failed = 0;
     t->engine.search = true;
     if (!err)
-        err = engine_step(&t->engine, t->config.plan, batches, 0, &step);
+        err = trainer_begin(t, batches, &step);
     if (!err)
         err = step_end(step);
     t->engine.search = false;
     if (err)
         return err;
-    log_error("the loss or its gradient is not finite, but every op's result was when the "
-              "step was run again");
+    log_error(
+        "the loss or its gradient is not finite, but every op's result was when the "
+        "step was run again");
     return -EDOM;
 }
 
 int trainer_adamw(struct trainer *t, const struct kernel_adamw *p)
 {
-    return call_stages(t, step_stage, (struct stage_call){.t = t, .adamw = p}, NULL);
+    int err = call_stages(t, stage_count(t), step_stage,
+                          (struct stage_call){.t = t, .adamw = p}, NULL);
+    return err ? err : trainer_share(t);
 }
 
 int trainer_owner(const struct trainer *t, enum model_weight weight, size_t layer)
@@ -440,8 +551,8 @@ static int upload(void *arg)
 }
 
 /* An array of a parameter, as it lies on its lane. */
-static struct copy_call copy_of(struct train_stage *s, float *host, enum trainer_what what,
-                                const struct param *p)
+static struct copy_call copy_of(struct train_stage *s, float *host,
+                                enum trainer_what what, const struct param *p)
 {
     float *const arrays[] = {[TRAINER_GRAD] = s->grad,
                              [TRAINER_WEIGHT] = s->master,

@@ -1,5 +1,12 @@
 /* Training on the engine: stages with gradients and optimizer state, activations forward and gradients backward
- * from lane to lane, any checked plan of one copy of the weights. It knows micro-batches, not text. */
+ * from lane to lane, any checked plan. It knows micro-batches, not text.
+ *
+ * A plan of two copies of the weights gives the bits of any other, so its gradients are summed in the order of the
+ * micro-batches too. A sum per copy, the two added at the end, would be another sum; and a micro-batch's gradient by
+ * itself, added later, is not what a matrix product adds to a sum when it takes its rows in several pieces. So the
+ * second copy puts off its W to the end of the step (sched_plan_late): then the first copy's sum, which is that of the
+ * first half of the micro-batches, comes over, the second copy goes on with it, and sends it home. The first copy has
+ * the optimizer's state; the second gets the new weights. */
 #ifndef PENSTOCK_TRAINER_H
 #define PENSTOCK_TRAINER_H
 
@@ -11,7 +18,7 @@ struct trainer_config {
     const struct model *model;
     struct place *place;
     struct lane_set *lanes;
-    const struct sched_plan *plan; /* of every step; its stages are on lanes stage_lane */
+    const struct sched_plan *plan; /* of every step; two copies: after sched_plan_late */
     const struct stage_range *ranges; /* (plan->stages) layers */
     int rows, segs,
         positions; /* most rows and sequences of a micro-batch, longest sequence */
@@ -45,15 +52,18 @@ struct trainer_stage {
     struct buffer_pool dy;  /* gradient of its output, received; not from the same lane */
     struct task_data *sums; /* its weights' gradients */
     bool splits;            /* some of its backward passes are I and W */
+    bool second;            /* of the second copy of the weights */
     struct link *forward;   /* from the previous stage; NULL on its lane */
     struct link *backward;  /* from the next stage; NULL on its lane */
+    struct link *out;       /* second: sums and weights from the first copy's stage */
+    struct link *home;      /* second: sums to the first copy's stage */
     size_t predicted, measured; /* bytes */
 };
 
 struct trainer {
     struct engine engine; /* first: a step's engine is this */
     struct trainer_config config;
-    struct trainer_stage *stages; /* (plan->stages) */
+    struct trainer_stage *stages; /* (plan->copies, plan->stages) */
     size_t *lane_bytes;           /* (lanes) predicted arena of a lane */
     struct link *table_out,
         *table_in; /* the tied table's gradient: first stage to last, and back */
@@ -76,6 +86,9 @@ int trainer_finish(struct trainer *t, double *grad_norm);
 /* AdamW on every stage; gradients become 0. */
 int trainer_adamw(struct trainer *t, const struct kernel_adamw *p);
 
+/* The second copy of the weights, if there is one, becomes what the first is. */
+int trainer_share(struct trainer *t);
+
 /* The stage that owns a weight: of a tied table the first. -1: none. */
 int trainer_owner(const struct trainer *t, enum model_weight weight, size_t layer);
 
@@ -93,5 +106,13 @@ int trainer_count(struct trainer *t);
 
 /* The engine's submit: an op of a plan as tasks (trainer_step.c). */
 int trainer_submit(struct step *s, struct sched_op op);
+
+/* Submits the whole plan. */
+int trainer_begin(struct trainer *t, struct train_batch **batches, struct step **out);
+
+/* The sums of gradients of the first copy's stage to that of the second, stages[place]. stream as in link_transfer. */
+int trainer_send_sums(struct trainer *t, int place, void *stream);
+/* After a step: all second copies' sums, now complete, to the first. */
+int trainer_return_sums(struct trainer *t);
 
 #endif

@@ -11,7 +11,12 @@ static struct trainer *trainer_of(const struct step *s)
 
 static struct trainer_stage *stage_of(const struct op_task *o)
 {
-    return &trainer_of(o->step)->stages[o->op.stage];
+    return &trainer_of(o->step)->stages[o->place];
+}
+
+static int place_of(const struct step *s, struct sched_op op)
+{
+    return sched_plan_place(s->plan, op.stage, op.mb);
 }
 
 static const struct train_batch *batch_of(const struct op_task *o)
@@ -68,22 +73,19 @@ static void copy_input(struct op_task *o, const void *x)
 
 static int forward(struct op_task *o, void *stream)
 {
-    struct trainer *t = trainer_of(o->step);
     struct trainer_stage *s = stage_of(o);
-    int stage = o->op.stage;
 
     (void)stream;
-    if (stage && !s->forward)
+    if (o->op.stage && !s->forward)
         copy_input(o, s[-1].y.x[o->in]);
-    bool last = stage == t->engine.n_stages - 1;
+    bool last = o->op.stage == o->step->plan->stages - 1;
     return train_forward(s->train, batch_of(o), o->slot, last ? NULL : s->y.x[o->out]);
 }
 
 static int backward(struct op_task *o, void *stream)
 {
-    struct trainer *t = trainer_of(o->step);
     struct trainer_stage *s = stage_of(o);
-    int stage = o->op.stage, last = t->engine.n_stages - 1;
+    int stage = o->op.stage, last = o->step->plan->stages - 1;
     int what = o->op.kind == SCHED_W   ? TRAIN_WEIGHT
                : o->op.kind == SCHED_I ? TRAIN_INPUT
                                        : TRAIN_INPUT | TRAIN_WEIGHT;
@@ -114,35 +116,38 @@ static int receive_backward(struct op_task *o, void *stream)
 static int submit_receive_forward(struct step *step, struct sched_op op, int slot, int in)
 {
     struct trainer *t = trainer_of(step);
-    struct trainer_stage *s = &t->stages[op.stage];
+    int place = place_of(step, op);
+    struct trainer_stage *s = &t->stages[place];
     struct op_task *o = step_op(
         step, (struct sched_op){.kind = SCHED_RECV_F, .stage = op.stage, .mb = op.mb});
     struct task_use uses[2] = {{s[-1].y.data[in], false}, {s->slots.data[slot], true}};
     o->slot = slot;
     o->in = in;
-    return step_transfer(o, "RECV_F", engine_lane(&t->engine, op.stage - 1),
-                         engine_lane(&t->engine, op.stage), receive_forward, uses, 2);
+    return step_transfer(o, "RECV_F", engine_lane(&t->engine, place - 1),
+                         engine_lane(&t->engine, place), receive_forward, uses, 2);
 }
 
 /* The hop that fills buffer `out` of the stage's dy from buffer `in` of the next stage. */
 static int submit_receive_backward(struct step *step, struct sched_op op, int in, int out)
 {
     struct trainer *t = trainer_of(step);
-    struct trainer_stage *s = &t->stages[op.stage];
+    int place = place_of(step, op);
+    struct trainer_stage *s = &t->stages[place];
     struct op_task *o = step_op(
         step, (struct sched_op){.kind = SCHED_RECV_B, .stage = op.stage, .mb = op.mb});
     struct task_use uses[2] = {{s[1].dx.data[in], false}, {s->dy.data[out], true}};
     o->in = in;
     o->out = out;
-    return step_transfer(o, "RECV_B", engine_lane(&t->engine, op.stage + 1),
-                         engine_lane(&t->engine, op.stage), receive_backward, uses, 2);
+    return step_transfer(o, "RECV_B", engine_lane(&t->engine, place + 1),
+                         engine_lane(&t->engine, place), receive_backward, uses, 2);
 }
 
 static int submit_forward(struct step *step, struct sched_op op)
 {
     struct trainer *t = trainer_of(step);
-    struct trainer_stage *s = &t->stages[op.stage];
-    bool last = op.stage == t->engine.n_stages - 1;
+    int place = place_of(step, op);
+    struct trainer_stage *s = &t->stages[place];
+    bool last = op.stage == step->plan->stages - 1;
     int slot = take(&s->slots, op.mb), in = op.stage ? give(&s[-1].y, op.mb) : 0;
     int out = last ? 0 : take(&s->y, op.mb), n = 0, err = 0;
     struct task_use uses[3];
@@ -168,8 +173,9 @@ static int submit_forward(struct step *step, struct sched_op op)
 static int submit_input(struct step *step, struct sched_op op)
 {
     struct trainer *t = trainer_of(step);
-    struct trainer_stage *s = &t->stages[op.stage];
-    bool last = op.stage == t->engine.n_stages - 1;
+    int place = place_of(step, op);
+    struct trainer_stage *s = &t->stages[place];
+    bool last = op.stage == step->plan->stages - 1;
     int grad = take(&s->grads, op.mb), in = last ? 0 : give(&s[1].dx, op.mb), n = 0,
         err = 0;
     struct task_use uses[6];
@@ -191,7 +197,8 @@ static int submit_input(struct step *step, struct sched_op op)
     o->results = last;
     uses[n++] = (struct task_use){s->slots.data[o->slot], true};
     uses[n++] = (struct task_use){s->grads.data[grad], true};
-    uses[n++] = (struct task_use){s->sums, true};
+    if (!s->second)
+        uses[n++] = (struct task_use){s->sums, true};
     if (op.stage) {
         o->out = take(&s->dx, op.mb);
         uses[n++] = (struct task_use){s->dx.data[o->out], true};
@@ -207,7 +214,7 @@ static int submit_input(struct step *step, struct sched_op op)
 
 static int submit_weight(struct step *step, struct sched_op op)
 {
-    struct trainer_stage *s = &trainer_of(step)->stages[op.stage];
+    struct trainer_stage *s = &trainer_of(step)->stages[place_of(step, op)];
     struct op_task *o = step_op(step, op);
     o->slot = give(&s->slots, op.mb);
     o->grad_slot = give(&s->grads, op.mb);
@@ -225,12 +232,13 @@ static void count(struct buffer_pool *p, int change)
     p->n = p->count > p->n ? p->count : p->n;
 }
 
-/* For sched_walk: what trainer_submit will take and give. */
+/* For sched_walk: what trainer_begin will take and give; a second copy's W come when all is walked. */
 static int count_op(void *user, int lane, size_t index)
 {
     struct trainer *t = user;
     struct sched_op op = t->config.plan->lane[lane].ops[index];
-    struct trainer_stage *s = &t->stages[op.stage];
+    struct trainer_stage *s =
+        &t->stages[sched_plan_place(t->config.plan, op.stage, op.mb)];
     bool last = op.stage == t->config.plan->stages - 1;
 
     if (op.kind == SCHED_F) {
@@ -246,7 +254,7 @@ static int count_op(void *user, int lane, size_t index)
         if (op.stage)
             count(&s->dx, 1);
     }
-    if (op.kind == SCHED_B || op.kind == SCHED_W) {
+    if (op.kind == SCHED_B || (op.kind == SCHED_W && !s->second)) {
         count(&s->slots, -1);
         count(&s->grads, -1);
     }
@@ -256,16 +264,19 @@ static int count_op(void *user, int lane, size_t index)
 
 int trainer_count(struct trainer *t)
 {
+    const struct sched_plan *plan = t->config.plan;
     struct sched_error why = {.text = ""};
-    int err = sched_walk(t->config.plan, count_op, t, &why);
+    int err = sched_walk(plan, count_op, t, &why);
     if (err)
         log_error("%s", why.text);
-    for (int i = 0; i < t->config.plan->stages; i++) {
+    for (int i = 0; i < plan->copies * plan->stages; i++) {
         struct trainer_stage *s = &t->stages[i];
-        s->slots.n += i > 0; /* filled by a hop while the others are in use */
+        int stage = i % plan->stages;
+        if (!s->second)              /* that has one for each micro-batch */
+            s->slots.n += stage > 0; /* filled by a hop while the others are in use */
         s->y.n += s->y.n > 0;
         s->dx.n += s->dx.n > 0;
-        s->dy.n = i < t->config.plan->stages - 1 ? 2 : 0;
+        s->dy.n = stage < plan->stages - 1 ? 2 : 0;
     }
     return err;
 }
@@ -278,15 +289,65 @@ int trainer_submit(struct step *s, struct sched_op op)
     case SCHED_B:
     case SCHED_I:
         return submit_input(s, op);
-    default:
-        return submit_weight(s, op);
+    default: /* see submit_late */
+        return trainer_of(s)->stages[place_of(s, op)].second ? 0 : submit_weight(s, op);
     }
+}
+
+static int receive_sums(struct op_task *o, void *stream)
+{
+    return trainer_send_sums(trainer_of(o->step), o->place, stream);
+}
+
+/* The first copy's sums come to the second, when they are complete. */
+static int submit_sums(struct step *step, struct sched_op op)
+{
+    struct trainer *t = trainer_of(step);
+    struct op_task *o = step_op(
+        step, (struct sched_op){.kind = SCHED_STEP, .stage = op.stage, .mb = op.mb});
+    struct task_use uses[2] = {{t->stages[op.stage].sums, false},
+                               {t->stages[o->place].sums, true}};
+    return step_transfer(o, "the gradients", engine_lane(&t->engine, op.stage),
+                         engine_lane(&t->engine, o->place), receive_sums, uses, 2);
+}
+
+/* The second copy's W, and the sums before the first of every stage. In the lanes' order, behind all else. */
+static int submit_late(struct step *step)
+{
+    const struct sched_plan *plan = step->plan;
+    int err = 0;
+
+    for (int l = 0; l < plan->lanes; l++)
+        for (size_t i = 0; i < plan->lane[l].n && !err; i++) {
+            struct sched_op op = plan->lane[l].ops[i];
+            if (op.kind != SCHED_W || place_of(step, op) < plan->stages)
+                continue;
+            if (sched_plan_place(plan, op.stage, op.mb - 1) < plan->stages)
+                err = submit_sums(step, op);
+            if (!err)
+                err = submit_weight(step, op);
+        }
+    return err;
+}
+
+int trainer_begin(struct trainer *t, struct train_batch **batches, struct step **out)
+{
+    int err = engine_step(&t->engine, t->config.plan, batches, 0, out);
+
+    if (err)
+        return err;
+    err = submit_late(*out);
+    if (err) {
+        engine_fail(&t->engine, err);
+        step_end(*out);
+    }
+    return err;
 }
 
 int trainer_step(struct trainer *t, struct train_batch **batches)
 {
     struct step *step;
-    int err = engine_step(&t->engine, t->config.plan, batches, 0, &step);
+    int err = trainer_begin(t, batches, &step);
     int ended;
 
     if (err)
@@ -299,5 +360,6 @@ int trainer_step(struct trainer *t, struct train_batch **batches)
         }
     }
     ended = step_end(step);
-    return err ? err : ended;
+    err = err ? err : ended;
+    return err ? err : trainer_return_sums(t);
 }

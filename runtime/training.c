@@ -49,7 +49,7 @@ static int make_plan(struct training *t, const struct penstock_schedule *s)
                                 .micro_batches =
                                     s->micro_batches ? s->micro_batches : usual,
                                 .chunks = s->chunks,
-                                .one_copy = true};
+                                .one_copy = true}; /* auto: weights cost memory */
     int err;
 
     /* auto takes as many chunks as pay, up to four: not more than the model has layers for. */
@@ -62,6 +62,8 @@ static int make_plan(struct training *t, const struct penstock_schedule *s)
         log_error("--schedule %s: no such schedule: see penstock schedule list", name);
     else if (err && why.text[0])
         log_error("--schedule %s: %s", name, why.text);
+    if (!err && sched_plan_late(&t->plan))
+        err = log_no_memory("the plan");
     return err;
 }
 
@@ -78,8 +80,6 @@ static int check_plan(const struct training *t, const char *name)
                 p->lane[l].ops[i].kind == SCHED_B || p->lane[l].ops[i].kind == SCHED_I;
     if (!trains)
         why = "it has no backward ops";
-    else if (p->copies != 1)
-        why = "it keeps two copies of the weights, and training runs plans of one";
     else if (p->lanes > t->machine.n_specs)
         why = "it has more lanes than --devices names";
     else if ((size_t)p->stages > t->machine.model->config.L)
@@ -99,8 +99,11 @@ static int cut(struct training *t, const struct penstock_options *o)
     t->ranges = calloc(n, sizeof(*t->ranges));
     if (!speed || !t->ranges)
         err = log_no_memory("the stages");
-    for (int i = 0; i < n && !err; i++)
-        speed[i] = machine_speed(&t->machine.lanes.lanes[t->plan.stage_lane[i]]);
+    for (int i = 0; i < n * t->plan.copies && !err; i++) {
+        double lane = machine_speed(&t->machine.lanes.lanes[t->plan.stage_lane[i]]);
+        if (i < n || lane < speed[i % n])
+            speed[i % n] = lane;
+    }
     partition_costs(c, &work, &layer, &embed, &head);
     if (err)
         ;
@@ -426,7 +429,7 @@ double training_bubble(const struct training *t, double *seconds)
     double busy = 0;
 
     *seconds = e->last > e->first ? e->last - e->first : 0;
-    for (int i = 0; i < t->plan.stages; i++)
+    for (int i = 0; i < e->n_stages; i++)
         busy += engine_busy(e, i);
     return *seconds > 0 ? 1 - busy / (t->machine.lanes.n * *seconds) : 0;
 }
@@ -463,20 +466,21 @@ int training_predict(const struct training *t, struct engine_times (*times)[ENGI
 int training_report(const struct training *t, struct penstock_report *r)
 {
     const struct engine *e = &t->trainer->engine;
+    int n = t->plan.stages;
     double span;
 
     r->bubble = training_bubble(t, &span);
-    r->stages = calloc(t->plan.stages, sizeof(*r->stages));
+    r->stages = calloc((size_t)n * t->plan.copies, sizeof(*r->stages));
     if (!r->stages)
         return log_no_memory("the report");
-    r->n_stages = t->plan.stages;
+    r->n_stages = n * t->plan.copies;
     r->micro_batches = t->plan.micro_batches;
-    for (int i = 0; i < t->plan.stages; i++) {
+    for (int i = 0; i < r->n_stages; i++) {
         struct penstock_stage_report *s = &r->stages[i];
-        s->index = i;
+        s->index = i % n;
         snprintf(s->lane, sizeof(s->lane), "%s", engine_lane(e, i)->spec.name);
-        s->first = t->ranges[i].first;
-        s->last = t->ranges[i].first + t->ranges[i].count - 1;
+        s->first = t->ranges[i % n].first;
+        s->last = t->ranges[i % n].first + t->ranges[i % n].count - 1;
         s->bytes_predicted = t->trainer->stages[i].predicted;
         s->bytes_measured = t->trainer->stages[i].measured;
         s->busy = span > 0 ? engine_busy(e, i) / span : 0;

@@ -205,8 +205,10 @@ bad 'nothing to predict' grad -m "$llama" --ids "$work/one.json" --devices "$lan
 bad 'sequence 1 of 1 token' grad -m "$llama" --ids <(echo '[[1,2],[3]]') --devices "$lane"
 bad '--stages is for inference' grad -m "$llama" --ids "$work/ids.json" --stages 2
 bad 'no such schedule' grad -m "$llama" --ids "$work/ids.json" --schedule 2f2b
-bad 'two copies' grad -m "$llama" --ids "$work/ids.json" --schedule chimera --micro-batches 2 \
-    --devices "$lane,$lane"
+bad 'the number of lanes must be even, not 1' grad -m "$llama" --ids "$work/ids.json" \
+    --schedule chimera --micro-batches 2 --devices "$lane"
+bad '2 lanes need an even number of at least 4' grad -m "$llama" --ids "$work/ids.json" \
+    --schedule dualpipe --micro-batches 2 --devices "$lane,$lane"
 bad_text 'give token ids' Hello score -m "$llama"
 prompts 'no prompts' ' \n\n'
 prompts 'line 2' '{"ids":[1]}\n{"ids":[1}\n'

@@ -10,8 +10,8 @@
 static const char *const models[] = {"reference/llama", "reference/llama-sharded-bf16",
                                      "reference/qwen2", "reference/qwen3"};
 static const char *const schedules[] = {
-    "gpipe", "1f1b", "1f1b-eager", "interleaved", "looped-bfs", "zb-h1",
-    "zb-h2", "zb-v", "v-half",     "dualpipev",   "auto"};
+    "gpipe", "1f1b",   "1f1b-eager", "interleaved", "looped-bfs", "zb-h1", "zb-h2",
+    "zb-v",  "v-half", "dualpipev",  "chimera",     "dualpipe",   "auto"};
 
 struct answers {
     struct safetensors *file;
@@ -118,6 +118,10 @@ static bool admits(const char *schedule, int lanes, int m, int layers)
         return false;
     if (!strcmp(schedule, "dualpipev"))
         return m >= 2 * lanes;
+    if (!strcmp(schedule, "chimera"))
+        return lanes % 2 == 0;
+    if (!strcmp(schedule, "dualpipe"))
+        return lanes % 2 == 0 && m % 2 == 0 && m >= 2 * lanes;
     return strcmp(schedule, "interleaved") || m % lanes == 0;
 }
 

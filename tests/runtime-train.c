@@ -1,5 +1,6 @@
 /* Ten AdamW steps against losses computed in float64; and, at equal micro-batches, the same bits for every schedule,
  * number of lanes, link and order: losses, gradient norms, gradients and weights. */
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -63,14 +64,17 @@ static uint64_t hash_all(struct training *t, enum trainer_what what)
     return h;
 }
 
-static void train(struct result *r, const struct penstock_options *o,
-                  const struct penstock_schedule *how)
+/* passes: over the same sequences before each of AdamW's steps. */
+static void train_passes(struct result *r, const struct penstock_options *o,
+                         const struct penstock_schedule *how, int steps, int passes)
 {
     struct training t;
     *r = (struct result){0};
     assert_int_equal(training_open(&t, o, how, 8, (int)prompts[0].n - 1), 0);
-    for (int i = 0; i < STEPS; i++) {
-        assert_int_equal(training_step(&t, &r->loss[i], prompts, 8), 0);
+    assert_int_equal(training_start(&t, o), 0);
+    for (int i = 0; i < steps; i++) {
+        for (int k = 0; k < passes; k++)
+            assert_int_equal(training_step(&t, &r->loss[i], prompts, 8), 0);
         assert_int_equal(trainer_finish(t.trainer, &r->norm[i]), 0);
         if (!i)
             r->gradients = hash_all(&t, TRAINER_GRAD);
@@ -86,6 +90,12 @@ static void train(struct result *r, const struct penstock_options *o,
     }
     r->weights = hash_all(&t, TRAINER_WEIGHT);
     training_close(&t);
+}
+
+static void train(struct result *r, const struct penstock_options *o,
+                  const struct penstock_schedule *how)
+{
+    train_passes(r, o, how, STEPS, 1);
 }
 
 static void losses_match(void **state)
@@ -126,12 +136,20 @@ static void every_way_gives_the_same_bits(void **state)
         {"reference/llama", "zb-h2", "cpu:0,cpu:1", "copy", "prio", "none"},
         {"reference/llama", "zb-v", "cpu:0,cpu:1", "copy", "strict", "none"},
         {"reference/llama", "dualpipev", "cpu:0,cpu:1", "copy", "strict", "none"},
+        {"reference/llama", "chimera", "cpu:0,cpu:1", "copy", "strict", "none"},
+        {"reference/llama", "chimera", "cpu:0,cpu:1,cpu:0,cpu:1", "host", "prio", "none"},
+        {"reference/llama", "dualpipe", "cpu:0,cpu:1", "copy", "strict", "none"},
+        {"reference/llama", "dualpipe", "cpu:0,cpu:1,cpu:0,cpu:1", "copy", "free",
+         "layer"},
         {"reference/llama", "1f1b", "cpu:0,cpu:1", "copy", "strict", "layer"},
         {"reference/llama", "zb-h1", "cpu:0,cpu:1", "copy", "strict", "layer"},
         {"reference/llama", "zb-v", "cpu:0,cpu:1", "copy", "strict", "selective"},
         {"reference/qwen3", "gpipe", "cpu:0", "auto", "strict", "none"},
         {"reference/qwen3", "1f1b", "cpu:0,cpu:1", "copy", "strict", "selective"},
         {"reference/qwen3", "zb-v", "cpu:0,cpu:1", "copy", "prio", "none"},
+        {"reference/qwen3", "chimera", "cpu:0,cpu:1", "copy", "strict", "selective"},
+        {"reference/qwen3", "dualpipe", "cpu:0,cpu:1,cpu:0,cpu:1", "host", "strict",
+         "none"},
         {"reference/qwen3", "zb-h1", "cpu:0,cpu:1,cpu:0,cpu:1", "copy", "strict",
          "layer"},
     };
@@ -158,11 +176,128 @@ static void every_way_gives_the_same_bits(void **state)
     }
 }
 
+static void two_copies_like_1f1b(const char *model, int m, int passes)
+{
+    static const struct {
+        const char *schedule, *devices;
+        int lanes, least; /* micro-batches */
+    } ways[] = {{"chimera", "cpu:0,cpu:1", 2, 1},
+                {"chimera", "cpu:0,cpu:1,cpu:0,cpu:1", 4, 1},
+                {"dualpipe", "cpu:0,cpu:1", 2, 4},
+                {"dualpipe", "cpu:0,cpu:1,cpu:0,cpu:1", 4, 8}};
+    struct penstock_options o = {.model = TEST_DATA(model), .devices = "cpu:0"};
+    struct result want, got;
+
+    train_passes(&want, &o,
+                 &(struct penstock_schedule){.name = "1f1b", .micro_batches = m}, 2,
+                 passes);
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+        if (m < ways[i].least || (ways[i].least > 1 && m % 2) ||
+            (ways[i].lanes == 4 && !strcmp(model, "reference/qwen2")))
+            continue; /* of three layers */
+        o.devices = ways[i].devices;
+        train_passes(
+            &got, &o,
+            &(struct penstock_schedule){.name = ways[i].schedule, .micro_batches = m}, 2,
+            passes);
+        if (memcmp(&got, &want, sizeof(got)))
+            fail_msg("%s, %s on %d lanes, m = %d, %d passes: other bits", model,
+                     ways[i].schedule, ways[i].lanes, m, passes);
+    }
+}
+
+static void two_copies_give_the_same_bits(void **state)
+{
+    static const char *const models[] = {"reference/llama",
+                                         "reference/llama-sharded-bf16",
+                                         "reference/qwen2", "reference/qwen3"};
+    static const int counts[] = {1, 2, 3, 4, 8};
+
+    (void)state;
+    for (size_t k = 0; k < ARRAY_LEN(models); k++) {
+        open_answers(models[k]);
+        for (size_t c = 0; c < ARRAY_LEN(counts); c++)
+            two_copies_like_1f1b(models[k], counts[c], 1);
+        two_copies_like_1f1b(models[k], 4, 2);
+        close_answers();
+    }
+}
+
+/* More rows than a matrix product takes at once, and than the head does: 796 in a micro-batch of four. */
+static void two_copies_of_many_rows(void **state)
+{
+    static int32_t long_ids[8 * 200];
+
+    (void)state;
+    for (int i = 0; i < (int)ARRAY_LEN(long_ids); i++)
+        long_ids[i] = (int32_t)((long)i * i * 31 + i * 7) % 384;
+    for (int i = 0; i < 8; i++)
+        prompts[i] = (struct penstock_prompt){long_ids + 200 * i, 200};
+    two_copies_like_1f1b("reference/llama", 2, 1);
+    two_copies_like_1f1b("reference/qwen3", 4, 1);
+}
+
+static void shapes_are_refused(void **state)
+{
+    static const struct {
+        const char *schedule, *devices;
+        int m;
+    } shapes[] = {{"chimera", "cpu:0,cpu:1,cpu:0", 4},
+                  {"dualpipe", "cpu:0,cpu:1,cpu:0", 8},
+                  {"dualpipe", "cpu:0,cpu:1", 3},
+                  {"dualpipe", "cpu:0,cpu:1,cpu:0,cpu:1", 6},
+                  {"chimera", "cpu:0,cpu:1,cpu:0,cpu:1,cpu:0,cpu:1", 8}};
+    struct training t;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+        assert_int_equal(
+            training_open(
+                &t,
+                &(struct penstock_options){.model = TEST_DATA("reference/llama"),
+                                           .devices = shapes[i].devices},
+                &(struct penstock_schedule){.name = shapes[i].schedule,
+                                            .micro_batches = shapes[i].m},
+                8, 47),
+            -EINVAL);
+}
+
+/* A second copy has no optimizer state: its prediction, which is what is taken, says so. */
+static void the_second_copy_is_smaller(void **state)
+{
+    struct penstock_options o = {.model = TEST_DATA("reference/llama"),
+                                 .devices = "cpu:0,cpu:1"};
+    struct penstock_schedule how = {.name = "chimera", .micro_batches = 2};
+    struct penstock_report r = {0};
+    struct training t;
+
+    (void)state;
+    assert_int_equal(training_open(&t, &o, &how, 2, 1), 0);
+    assert_int_equal(training_start(&t, &o), 0);
+    assert_int_equal(training_report(&t, &r), 0);
+    assert_int_equal(r.n_stages, 4);
+    for (int i = 0; i < 4; i++) {
+        const struct params *p = &t.trainer->stages[i].stage->params;
+        size_t least = p->elements * sizeof(float) * (i < 2 ? 4 : 2);
+        assert_int_equal(r.stages[i].index, i % 2);
+        assert_int_equal(r.stages[i].bytes_predicted, r.stages[i].bytes_measured);
+        assert_in_range(r.stages[i].bytes_predicted, least, least * 5 / 4);
+    }
+    assert_string_equal(r.stages[0].lane, r.stages[3].lane);
+    assert_string_equal(r.stages[1].lane, r.stages[2].lane);
+    penstock_report_free(&r);
+    training_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_match),
         cmocka_unit_test(every_way_gives_the_same_bits),
+        cmocka_unit_test(two_copies_give_the_same_bits),
+        cmocka_unit_test(two_copies_of_many_rows),
+        cmocka_unit_test(shapes_are_refused),
+        cmocka_unit_test(the_second_copy_is_smaller),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
