@@ -341,7 +341,7 @@ static int train(struct run *r)
     int err = end ? 0 : evaluate(r);
 
     if (end)
-        log_info("step %ld of %ld: there is nothing left to train", r->state.step,
+        log_warn("step %ld of %ld: there is nothing left to train", r->state.step,
                  w->steps);
     while (!err && !end) {
         struct penstock_train_step s = {.steps = w->steps,

@@ -2,7 +2,7 @@
 # usage: house-includes.sh [TREE]; without TREE it checks the source tree, and then itself.
 set -u
 
-libc='assert|ctype|errno|fcntl|float|getopt|inttypes|limits|locale|math|poll|pthread|sched'
+libc='assert|ctype|dirent|errno|fcntl|float|getopt|inttypes|limits|locale|math|poll|pthread|sched'
 libc="$libc|semaphore|setjmp|signal|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string"
 libc="$libc|strings|threads|time|unistd|endian|dlfcn|execinfo|malloc|wchar"
 libc="($libc)\.h|(sys|linux)/[a-z_]+\.h|(immintrin|arm_neon)\.h"
