@@ -71,7 +71,8 @@ EXTRA_DIST += %D%/topologies
 SCRIPT_TESTS += \
 	%D%/cli-bad.sh \
 	%D%/cli-output.sh \
-	%D%/cli-topo.sh
+	%D%/cli-topo.sh \
+	%D%/cli-train.sh
 
 # --- golden files: scripts that make golden runs, programs that they need ---
 GOLDENS += %D%/golden/stages-models.sh %D%/golden/stages-tokenizers.sh
