@@ -61,6 +61,7 @@ UNIT_TESTS += \
 	%D%/runtime-link-gpu \
 	%D%/runtime-place \
 	%D%/runtime-train \
+	%D%/runtime-train-memory \
 	%D%/runtime-topo \
 	%D%/runtime-reference \
 	%D%/runtime-smollm2 \
