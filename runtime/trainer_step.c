@@ -262,6 +262,12 @@ static int count_op(void *user, int lane, size_t index)
     return 0;
 }
 
+/* Buffers where n are in use at once: one more if it pays, but not more than there are micro-batches. */
+static int one_more(const struct trainer *t, int n, bool pays)
+{
+    return pays && n < t->config.plan->micro_batches ? n + 1 : n;
+}
+
 int trainer_count(struct trainer *t)
 {
     const struct sched_plan *plan = t->config.plan;
@@ -272,11 +278,11 @@ int trainer_count(struct trainer *t)
     for (int i = 0; i < plan->copies * plan->stages; i++) {
         struct trainer_stage *s = &t->stages[i];
         int stage = i % plan->stages;
-        if (!s->second)              /* that has one for each micro-batch */
-            s->slots.n += stage > 0; /* filled by a hop while the others are in use */
-        s->y.n += s->y.n > 0;
-        s->dx.n += s->dx.n > 0;
-        s->dy.n = stage < plan->stages - 1 ? 2 : 0;
+        if (!s->second) /* that has one for each micro-batch */
+            s->slots.n = one_more(t, s->slots.n, stage > 0); /* a hop fills it meanwhile */
+        s->y.n = one_more(t, s->y.n, s->y.n > 0);
+        s->dx.n = one_more(t, s->dx.n, s->dx.n > 0);
+        s->dy.n = stage < plan->stages - 1 ? one_more(t, 1, true) : 0;
     }
     return err;
 }

@@ -62,6 +62,7 @@ UNIT_TESTS += \
 	%D%/runtime-place \
 	%D%/runtime-train \
 	%D%/runtime-train-memory \
+	%D%/runtime-train-run \
 	%D%/runtime-topo \
 	%D%/runtime-reference \
 	%D%/runtime-smollm2 \
