@@ -232,6 +232,8 @@ int checkpoint_read(struct training *t, const char *dir)
         err = log_no_memory(path);
     for (size_t i = 0; i < list.n && !err; i++)
         err = read_array(t, file, &list.items[i], values, path);
+    if (!err)
+        err = trainer_share(t->trainer);
     free(values);
     free(list.items);
     if (file)

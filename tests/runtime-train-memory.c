@@ -46,8 +46,8 @@ static void measure(struct bytes *lanes, const char *schedule, int m,
 static void measured_is_as_predicted(void **state)
 {
     static const char *const schedules[] = {
-        "gpipe", "1f1b",  "1f1b-eager", "interleaved", "looped-bfs",
-        "zb-h1", "zb-h2", "zb-v",       "v-half",      "dualpipev"};
+        "gpipe", "1f1b", "1f1b-eager", "interleaved", "looped-bfs", "zb-h1",
+        "zb-h2", "zb-v", "v-half",     "dualpipev",   "chimera",    "dualpipe"};
     static const char *const recompute[] = {"none", "selective", "layer"};
 
     (void)state;
@@ -67,8 +67,8 @@ static void measured_is_as_predicted(void **state)
 /* Only gpipe, of these, holds all micro-batches at once. */
 static void more_micro_batches_take_no_more(void **state)
 {
-    static const char *const schedules[] = {"1f1b", "1f1b-eager", "interleaved", "zb-h1",
-                                            "zb-h2", "zb-v", "dualpipev"};
+    static const char *const schedules[] = {"1f1b",  "1f1b-eager", "interleaved", "zb-h1",
+                                            "zb-h2", "zb-v",       "dualpipev"};
     struct bytes few[2], many[2];
 
     (void)state;

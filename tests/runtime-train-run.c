@@ -159,6 +159,7 @@ static void same_bits_by(const char *model, const char *dtype)
         {"looped-bfs", "host", "free", "none"}, {"zb-h1", "copy", "strict", "layer"},
         {"zb-h2", "copy", "free", "selective"}, {"zb-v", "copy", "prio", "none"},
         {"v-half", "host", "strict", "none"},   {"dualpipev", "copy", "free", "layer"},
+        {"chimera", "copy", "strict", "none"},  {"dualpipe", "host", "prio", "layer"},
         {"1f1b", "nccl", "strict", "none"},     {"zb-h1", "nccl", "free", "none"},
     };
     struct result want = {0}, got;
