@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: tests, links, runs of whole models; then one table.
 #
-# usage: bench/gpu.sh BUILD [WHAT...]     WHAT: tests, runs, sanitize (default: tests runs)
+# usage: bench/gpu.sh BUILD [WHAT...]     WHAT: tests, runs, train, sanitize (default: tests runs train)
 set -u
-build=$(readlink -f "${1:?usage: bench/gpu.sh BUILD [tests] [runs] [sanitize]}")
+build=$(readlink -f "${1:?usage: bench/gpu.sh BUILD [tests] [runs] [train] [sanitize]}")
 shift
 srcdir=$(readlink -f "$(dirname "$0")/..")
 export srcdir
@@ -54,6 +54,8 @@ tests() {
     for lanes in cuda:0 cuda:0/2 cuda:0/4; do
         PENSTOCK_TEST_DEVICES=$lanes check "gradients of every schedule on $lanes" \
             "$build/tests/runtime-grad"
+        PENSTOCK_TEST_DEVICES=$lanes check "training through every schedule on $lanes" \
+            "$build/tests/runtime-train-run"
     done
     check "topo" "$build/penstock" topo --devices cuda:0/4 --svg "$work/topo.svg"
     cat "$work/log"
@@ -89,6 +91,58 @@ runs() {
         run $shape cuda:0/2 copy
         run $shape cuda:0/4 copy
         run $shape cuda:0/4 nccl
+    done
+}
+
+# values KEY: a key's value of every line of the log but the first two, whose shapes are new.
+values() { tail -n +3 "$work/steps" | grep -o "\"$1\":[-0-9.e+]*" | cut -d: -f2; }
+median() { sort -g | awk '{ x[NR] = $1 } END { print x[int((NR + 1) / 2)] }'; }
+
+# Mebibytes of GPU memory in use, every tenth of a second.
+used() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i 0 -lms 100; }
+
+# train SCHEDULE M LINK FLAGS...: llama-1b on four slices, M micro-batches of 2 x 1024 tokens; a step's plan as simulated
+# with the run's own op times beside the measured one; memory as predicted beside what the driver says.
+train() {
+    local name="train $1, m = $2, $3" idle peak smi
+    idle=$(nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i 0)
+    used >"$work/used" &
+    smi=$!
+    if timeout -k 5 200 "$build/penstock" train --shape llama-1b --devices cuda:0/4 --data "$work/ids.jsonl" \
+        --schedule "$1" --micro-batches "$2" --batch $((2 * $2)) --seq 1024 --steps 9 --link "$3" \
+        --log "$work/steps" "${@:4}" >/dev/null 2>"$work/log"; then
+        peak=$(sort -g "$work/used" | tail -n 1)
+        row "$name" pass "$(printf '%8.1f %8.1f %+6.1f %% %6.1f %6.1f %8.0f %8.0f %8.0f' \
+            "$(values plan_s_predicted | median | awk '{ print 1e3 * $1 }')" \
+            "$(values plan_s | median | awk '{ print 1e3 * $1 }')" \
+            "$(paste <(values plan_s) <(values plan_s_predicted) | awk '{ print 100 * ($1 / $2 - 1) }' | median)" \
+            "$(values bubble_predicted | median | awk '{ print 100 * $1 }')" \
+            "$(values bubble | median | awk '{ print 100 * $1 }')" \
+            "$(values tokens_per_s | median)" \
+            "$(tail -n 1 "$work/steps" | grep -o '"bytes_predicted":[0-9]*' | cut -d: -f2 |
+                awk '{ s += $1 } END { print s / 1048576 }')" \
+            "$((peak - idle))")"
+    else
+        row "$name" FAIL
+        failed=1
+    fi
+    kill $smi
+    wait $smi 2>/dev/null
+    echo "--- $name" && cat "$work/log"
+}
+
+trains() {
+    local schedule
+    prompts 70 1100 128256 >"$work/ids.jsonl"
+    row "llama-1b on cuda:0/4, 2 x 1024 tokens" "" \
+        "sim. ms  meas. ms  differ  bubble sim., meas. %  tokens/s  MiB pred., driver's"
+    for schedule in gpipe 1f1b 1f1b-eager "interleaved -V 2" zb-h1 zb-h2 zb-v dualpipev; do
+        # shellcheck disable=SC2086 # a schedule with its flags
+        train ${schedule%% *} 16 copy ${schedule#"${schedule%% *}"}
+    done
+    for schedule in gpipe 1f1b zb-h1 zb-v; do
+        train $schedule 32 copy
+        train $schedule 16 nccl
     done
 }
 
@@ -128,11 +182,12 @@ sanitize() {
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || exit 77
-[ $# -gt 0 ] || set -- tests runs
+[ $# -gt 0 ] || set -- tests runs train
 for part in "$@"; do
     case $part in
     tests) tests ;;
     runs) runs ;;
+    train) trains ;;
     sanitize) sanitize ;;
     *) echo "no part $part" >&2 && exit 1 ;;
     esac
