@@ -279,7 +279,8 @@ int trainer_count(struct trainer *t)
         struct trainer_stage *s = &t->stages[i];
         int stage = i % plan->stages;
         if (!s->second) /* that has one for each micro-batch */
-            s->slots.n = one_more(t, s->slots.n, stage > 0); /* a hop fills it meanwhile */
+            s->slots.n =
+                one_more(t, s->slots.n, stage > 0); /* a hop fills it meanwhile */
         s->y.n = one_more(t, s->y.n, s->y.n > 0);
         s->dx.n = one_more(t, s->dx.n, s->dx.n > 0);
         s->dy.n = stage < plan->stages - 1 ? one_more(t, 1, true) : 0;
