@@ -97,6 +97,12 @@ void batcher_fini(struct batcher *b)
     *b = (struct batcher){0};
 }
 
+void batcher_rewind(struct batcher *b)
+{
+    b->next_sequence = 0;
+    b->next_token = 0;
+}
+
 /* Points batch i of a set at its host memory, for these sizes. */
 static struct batch *begin_batch(struct batcher *b, struct batch_set *set, int rows,
                                  int segs, int samples, int table_ld)

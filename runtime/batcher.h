@@ -35,6 +35,9 @@ int batcher_init(struct batcher *b, struct session *s,
                  const struct kernel_sampling *sampling, float **logits);
 void batcher_fini(struct batcher *b);
 
+/* Back to the first token of the first prompt. */
+void batcher_rewind(struct batcher *b);
+
 /* The next pieces of the prompts, at most BATCHER_WINDOW; set->n is 0 when none is left. -ENOMEM. A piece has at most
  * ubatch rows, of as many sequences as fit; of one when scoring. */
 int batcher_prefill(struct batcher *b, struct batch_set *set);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/batcher.h"
+#include "runtime/generation.h"
 
 /* A step in flight and what it was made of. */
 struct flight {
@@ -11,18 +11,6 @@ struct flight {
     struct sched_plan plan;
     struct batch_set *set;
     bool prefill;
-};
-
-struct generation {
-    struct session session;
-    struct batcher batcher;
-    const struct penstock_generate *work;
-    int32_t eos[MODEL_MAX_EOS];
-    int n_eos;
-    double begin, first_token, prefill_end, end;
-    size_t decoded; /* tokens after the first of each sequence */
-    int waiting;    /* sequences without a first token */
-    bool stopped;   /* by the caller */
 };
 
 static bool is_eos(const struct generation *g, int32_t token)
@@ -108,13 +96,31 @@ static int land(struct generation *g, struct flight *f, size_t *prefilled, size_
     return err ? err : ended;
 }
 
+/* As if nothing had run. */
+static void reset(struct generation *g)
+{
+    struct session *s = &g->session;
+
+    g->first_token = g->prefill_end = 0;
+    g->decoded = 0;
+    g->waiting = 0;
+    batcher_rewind(&g->batcher);
+    for (int i = 0; i < s->n_sequences; i++) {
+        struct sequence *q = &s->sequences[i];
+        q->n = q->drawn = 0;
+        q->ended = false;
+        g->waiting += q->max_new > 0;
+    }
+}
+
 /* Keeps two steps in flight, so that lanes find the next op waiting for them. */
-static int run(struct generation *g, size_t total)
+int generation_run(struct generation *g)
 {
     struct flight flights[BATCHER_SETS] = {0};
-    size_t prefilled = 0;
+    size_t prefilled = 0, total = g->prompt_tokens;
     int err = 0, at = 0;
 
+    reset(g);
     g->begin = time_now();
     for (int i = 0; i < BATCHER_SETS && !err; i++)
         err = launch(g, &flights[i], &g->batcher.sets[i]);
@@ -141,7 +147,7 @@ static void report_phase(struct penstock_phase_report *p, size_t tokens, double 
 }
 
 /* Moves the sequences' tokens into the report. */
-static int report(struct generation *g, struct penstock_report *r, size_t total)
+static int report(struct generation *g, struct penstock_report *r)
 {
     struct session *s = &g->session;
     int err = session_report(s, r);
@@ -155,16 +161,15 @@ static int report(struct generation *g, struct penstock_report *r, size_t total)
         r->sequences[i] = (struct penstock_sequence){q->n_prompt, q->tokens, q->n};
         q->tokens = NULL;
     }
-    report_phase(&r->prefill, total, g->prefill_end - g->begin);
+    report_phase(&r->prefill, g->prompt_tokens, g->prefill_end - g->begin);
     report_phase(&r->decode, g->decoded, g->end - g->prefill_end);
     r->ttft_s = g->first_token ? g->first_token - g->begin : 0;
     return 0;
 }
 
-int penstock_generate(struct penstock_report *out, const struct penstock_options *options,
-                      const struct penstock_generate *work)
+int generation_open(struct generation *g, const struct penstock_options *options,
+                    const struct penstock_generate *work)
 {
-    struct generation g = {.work = work};
     struct kernel_sampling sampling = {
         .temperature = work->sampling.temperature,
         .top_p = work->sampling.top_p,
@@ -174,28 +179,43 @@ int penstock_generate(struct penstock_report *out, const struct penstock_options
         .seed = work->sampling.seed,
     };
     struct session_work w = {work->prompts, work->n_prompts, work->n_predict, false};
-    size_t total = 0;
 
-    *out = (struct penstock_report){0};
-    int err = session_open(&g.session, options, &w);
+    *g = (struct generation){.work = work};
+    int err = session_open(&g->session, options, &w);
     if (err)
         return err;
-    const struct model_config *c = &g.session.machine.model->config;
-    g.n_eos = c->n_eos;
-    memcpy(g.eos, c->eos, sizeof(g.eos));
-    for (int i = 0; i < g.session.n_sequences; i++) {
-        total += g.session.sequences[i].n_prompt;
-        g.waiting += g.session.sequences[i].max_new > 0;
-    }
-    err = batcher_init(&g.batcher, &g.session, &sampling, NULL);
-    if (!err)
-        err = run(&g, total);
-    if (!err)
-        err = report(&g, out, total);
-    if (err == -ETIMEDOUT) /* workers hang and may still use all of this */
+    const struct model_config *c = &g->session.machine.model->config;
+    g->n_eos = c->n_eos;
+    memcpy(g->eos, c->eos, sizeof(g->eos));
+    for (int i = 0; i < g->session.n_sequences; i++)
+        g->prompt_tokens += g->session.sequences[i].n_prompt;
+    err = batcher_init(&g->batcher, &g->session, &sampling, NULL);
+    if (err)
+        session_close(&g->session);
+    return err;
+}
+
+void generation_close(struct generation *g)
+{
+    batcher_fini(&g->batcher);
+    session_close(&g->session);
+}
+
+int penstock_generate(struct penstock_report *out, const struct penstock_options *options,
+                      const struct penstock_generate *work)
+{
+    struct generation g;
+
+    *out = (struct penstock_report){0};
+    int err = generation_open(&g, options, work);
+    if (err)
         return err;
-    batcher_fini(&g.batcher);
-    session_close(&g.session);
+    err = generation_run(&g);
+    if (!err)
+        err = report(&g, out);
+    if (err == -ETIMEDOUT)
+        return err;
+    generation_close(&g);
     if (err)
         penstock_report_free(out);
     return err;

@@ -21,6 +21,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/fault.c \
 	%D%/fault.h \
 	%D%/generate.c \
+	%D%/generation.h \
 	%D%/save.c \
 	%D%/score.c \
 	%D%/session.c \
