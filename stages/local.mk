@@ -46,6 +46,9 @@ libpenstock_core_la_SOURCES += \
 	%D%/params.h \
 	%D%/partition.c \
 	%D%/partition.h \
+	%D%/partition_best.c \
+	%D%/partition_parts.h \
+	%D%/partition_search.c \
 	%D%/pattern.c \
 	%D%/pattern.h \
 	%D%/pattern_translate.c \

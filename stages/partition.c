@@ -1,9 +1,9 @@
 /* Layers to stages: by cost, by ratio, or as told. */
-#include "stages/partition.h"
-
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+
+#include "stages/partition_parts.h"
 
 void partition_costs(const struct model_config *c, const struct partition_work *work,
                      double *layer, double *embed, double *head)
@@ -17,14 +17,7 @@ void partition_costs(const struct model_config *c, const struct partition_work *
     *head = work->head_rows * (double)c->V * c->C;
 }
 
-/* The best way to put the first i layers on the first s stages: its slowest stage, the sum of
- * squares of its stages, and how many layers the last of them has. */
-struct cut {
-    double slowest, squares;
-    size_t last;
-};
-
-static int refuse_stages(int stages, size_t layers)
+int partition_refuse(int stages, size_t layers)
 {
     if (stages >= 1 && (size_t)stages <= layers)
         return 0;
@@ -33,60 +26,27 @@ static int refuse_stages(int stages, size_t layers)
     return -EINVAL;
 }
 
-/* The best cut of the first i layers whose last stage has `extra` cost and speed v; before: the
- * best cuts on one stage less. Without a limit the slowest stage decides, else the squares of
- * the cuts that have no stage slower than the limit. */
-static struct cut best_cut(const struct cut *before, size_t i, double layer, double extra,
-                           double v, double limit)
-{
-    struct cut best = {INFINITY, INFINITY, 0};
-    for (size_t n = 1; n <= i; n++) {
-        double t = (n * layer + extra) / v;
-        struct cut c = {fmax(before[i - n].slowest, t), before[i - n].squares + t * t, n};
-        if (c.slowest > limit)
-            continue;
-        if (isinf(limit) ? c.slowest < best.slowest : c.squares < best.squares)
-            best = c;
-    }
-    return best;
-}
-
-/* cost: of a layer, the embedding, the head. Returns the slowest stage of the best cut. */
-static double fill_cuts(struct cut *best, int stages, size_t layers, const double cost[3],
-                        const double *speed, double limit)
-{
-    for (size_t i = 0; i <= layers; i++)
-        best[i] = (struct cut){i ? INFINITY : 0, i ? INFINITY : 0, 0};
-    for (int s = 1; s <= stages; s++) {
-        double extra = (s == 1 ? cost[1] : 0) + (s == stages ? cost[2] : 0);
-        for (size_t i = 0; i <= layers; i++)
-            best[s * (layers + 1) + i] = best_cut(best + (s - 1) * (layers + 1), i, cost[0],
-                                                  extra, speed ? speed[s - 1] : 1, limit);
-    }
-    return best[stages * (layers + 1) + layers].slowest;
-}
-
 int partition_by_cost(struct stage_range *ranges, int stages, size_t layers, double layer,
                       double embed, double head, const double *speed)
 {
-    const double same = 1 + 1e-12;
-    double cost[3] = {layer, embed, head};
-    int err = refuse_stages(stages, layers);
+    int err = partition_refuse(stages, layers);
     if (err)
         return err;
-    struct cut *best = calloc((size_t)(stages + 1) * (layers + 1), sizeof(*best));
-    if (!best)
+    double *layer_time = malloc(layers * sizeof(*layer_time));
+    if (!layer_time)
         return log_no_memory("a partition");
-    double slowest = fill_cuts(best, stages, layers, cost, speed, INFINITY);
-    fill_cuts(best, stages, layers, cost, speed, slowest * same);
-    size_t end = layers;
-    for (int s = stages; s >= 1; s--) {
-        size_t n = best[s * (layers + 1) + end].last;
-        ranges[s - 1] = (struct stage_range){(int)(end - n), (int)n};
-        end -= n;
-    }
-    free(best);
-    return 0;
+    for (size_t i = 0; i < layers; i++)
+        layer_time[i] = layer;
+    err = partition_best(ranges, NULL,
+                         &(struct partition_problem){.layers = layers,
+                                                     .stages = stages,
+                                                     .lanes = stages,
+                                                     .layer_time = layer_time,
+                                                     .embed_time = embed,
+                                                     .head_time = head,
+                                                     .speed = speed});
+    free(layer_time);
+    return err;
 }
 
 /* Reads exactly n positive numbers separated by commas. */
@@ -111,7 +71,7 @@ static int parse_list(double *out, int n, const char *list, const char *flag, bo
 int partition_by_ratio(struct stage_range *ranges, int stages, size_t layers,
                        const char *split)
 {
-    int err = refuse_stages(stages, layers);
+    int err = partition_refuse(stages, layers);
     double *ratio = calloc(stages > 0 ? stages : 1, sizeof(*ratio)), sum = 0, so_far = 0;
     if (!ratio)
         return log_no_memory("a partition");
@@ -135,7 +95,7 @@ int partition_by_ratio(struct stage_range *ranges, int stages, size_t layers,
 int partition_exact(struct stage_range *ranges, int stages, size_t layers,
                     const char *list)
 {
-    int err = refuse_stages(stages, layers);
+    int err = partition_refuse(stages, layers);
     double *count = calloc(stages > 0 ? stages : 1, sizeof(*count)), sum = 0;
     if (!count)
         return log_no_memory("a partition");

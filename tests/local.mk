@@ -48,6 +48,7 @@ UNIT_TESTS += \
 	%D%/stages-hf-write \
 	%D%/stages-model \
 	%D%/stages-partition \
+	%D%/stages-partition-best \
 	%D%/stages-tokenizer
 SCRIPT_TESTS += %D%/stages-transformers.sh
 EXTRA_DIST += %D%/stages-transformers.py
