@@ -110,3 +110,10 @@ double time_now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
+
+struct timespec time_split(double seconds)
+{
+    time_t whole = (time_t)seconds;
+
+    return (struct timespec){whole, (long)((seconds - (double)whole) * 1e9)};
+}

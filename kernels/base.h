@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -57,12 +58,15 @@ void log_line(enum log_level level, const char *format, ...)
 int log_no_memory(const char *what);
 
 #define log_error(...) log_line(LOG_ERROR, __VA_ARGS__)
-#define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
-#define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
+#define log_warn(...)  log_line(LOG_WARN, __VA_ARGS__)
+#define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 
 /* Seconds on the monotonic clock. */
 double time_now(void);
+
+/* Seconds, not negative and not more than a time_t holds. */
+struct timespec time_split(double seconds);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/device.h"
 
@@ -289,9 +288,7 @@ static int wait_for(struct step *s, const int *count)
     struct engine *e = s->engine;
     while (*count && !e->stalled) {
         unsigned long ended = e->ended;
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec += (time_t)e->deadline;
+        struct timespec until = time_split(time_now() + e->deadline);
         int timed_out = 0;
         while (*count && ended == e->ended && !timed_out)
             timed_out = pthread_cond_timedwait(&e->changed, &e->lock, &until);
@@ -299,7 +296,7 @@ static int wait_for(struct step *s, const int *count)
             continue;
         char text[512];
         watch_describe(text, sizeof(text), s);
-        log_error("nothing has moved for %.0f s: %s", e->deadline, text);
+        log_error("nothing has moved for %g s: %s", e->deadline, text);
         e->stalled = true;
     }
     return e->stalled ? -ETIMEDOUT : 0;

@@ -23,6 +23,8 @@ static int parse(struct fault *f, const char *text)
     size_t len = strcspn(text, ":");
     if (!f->kind || sched_op_parse(&f->op, text, len))
         return -EINVAL;
+    if (f->kind == FAULT_NAN && !sched_kind_computes(f->op.kind))
+        return -EINVAL;
     if (f->kind != FAULT_DELAY)
         return text[len] ? -EINVAL : 0;
     f->seconds = text[len] ? strtod(text + len + 1, &end) : 0;
@@ -49,6 +51,29 @@ static bool is_meant(const struct fault *f, const struct op_task *o)
            f->op.mb == o->op.mb;
 }
 
+void fault_check(const struct step *s)
+{
+    struct fault *f = &s->engine->fault;
+    char op[SCHED_OP_TEXT];
+
+    if (!f->kind || f->checked)
+        return;
+    f->checked = true;
+    for (int i = 0; i < s->n; i++)
+        if (is_meant(f, &s->ops[i]))
+            return;
+    log_warn("PENSTOCK_FAULT: the plan performs no %s", sched_op_print(op, &f->op));
+}
+
+/* Signals do not end it. */
+static void wait_seconds(double seconds)
+{
+    struct timespec left = time_split(seconds);
+
+    while (nanosleep(&left, &left) && errno == EINTR)
+        continue;
+}
+
 void fault_begin(const struct op_task *o)
 {
     const struct fault *f = &o->step->engine->fault;
@@ -56,7 +81,7 @@ void fault_begin(const struct op_task *o)
     if (!is_meant(f, o))
         return;
     if (f->kind == FAULT_DELAY)
-        usleep((useconds_t)(f->seconds * 1e6));
+        wait_seconds(f->seconds);
     while (f->kind == FAULT_HANG)
         pause();
 }

@@ -12,12 +12,17 @@ struct fault {
     enum fault_kind kind;
     struct sched_op op;
     double seconds;
+    bool checked; /* see fault_check */
 };
 
 struct op_task;
+struct step;
 
 /* From the environment. -EINVAL and one line. */
 int fault_read(struct fault *f);
+
+/* A step that has all its ops; a warning, once, if the fault is of none of them. */
+void fault_check(const struct step *s);
 
 /* On the op's worker, before it begins. */
 void fault_begin(const struct op_task *o);

@@ -72,7 +72,8 @@ static int predict(struct infer *f)
 
 static int take_memory(struct infer *f)
 {
-    int err = setup_memory(f->config.lanes, f->config.place, f->lane_bytes);
+    int err = setup_memory(f->config.lanes, f->config.place, f->lane_bytes,
+                           "more lanes, a shorter context (-c) or fewer prompts");
     for (int s = 0; s < f->config.n_stages && !err; s++)
         err = layout_stage(f, s, &engine_lane(&f->engine, s)->arena, &f->measured[s]);
     return err;

@@ -21,7 +21,8 @@ static size_t host_memory_free(void)
 }
 
 /* Refuses, before anything is taken, what the lanes of one memory cannot hold together. */
-static int check_memory(const struct lane_set *lanes, const size_t *bytes, int device)
+static int check_memory(const struct lane_set *lanes, const size_t *bytes, int device,
+                        const char *advice)
 {
     size_t need = 0, have = 0;
     const char *name = "host memory";
@@ -40,17 +41,17 @@ static int check_memory(const struct lane_set *lanes, const size_t *bytes, int d
         have = info.mem_free;
     if (need <= have)
         return 0;
-    log_error("out of memory: %s needs %.2f GiB and has %.2f GiB free; use more lanes, a "
-              "shorter context (-c) or fewer prompts",
-              name, need / 1073741824.0, have / 1073741824.0);
+    log_error("out of memory: %s needs %.2f GiB and has %.2f GiB free; use %s", name,
+              need / 1073741824.0, have / 1073741824.0, advice);
     return -ENOMEM;
 }
 
-int setup_memory(struct lane_set *lanes, struct place *place, const size_t *bytes)
+int setup_memory(struct lane_set *lanes, struct place *place, const size_t *bytes,
+                 const char *advice)
 {
     int err = 0;
     for (int l = 0; l < lanes->n && !err; l++)
-        err = check_memory(lanes, bytes, lanes->lanes[l].spec.device);
+        err = check_memory(lanes, bytes, lanes->lanes[l].spec.device, advice);
     for (int l = 0; l < lanes->n && !err; l++) {
         struct lane *lane = &lanes->lanes[l];
         err = arena_init(&lane->arena, lane->ctx, bytes[l]);

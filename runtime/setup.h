@@ -7,8 +7,9 @@
 #include "stages/stage.h"
 
 /* Gives every lane an arena of bytes[lane]. Before anything is taken, one line for what does not fit, by how
- * much. */
-int setup_memory(struct lane_set *lanes, struct place *place, const size_t *bytes);
+ * much, and the advice: what to use instead. */
+int setup_memory(struct lane_set *lanes, struct place *place, const size_t *bytes,
+                 const char *advice);
 
 /* Makes a link on the receiving lane's thread, so that its staging memory is near. */
 int setup_link(struct link **out, struct place *place, enum link_kind kind,

@@ -1,5 +1,6 @@
 /* penstock_train: steps over data, their learning rates, their checkpoints. */
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,9 @@
 #include "stages/tokenizer.h"
 
 #define KEEP 2
+
+/* Beyond it, 1 - beta has few bits of a float left, or none. */
+#define MAX_BETA 0.999999
 
 enum decay { DECAY_COSINE, DECAY_LINEAR, DECAY_NONE };
 
@@ -41,17 +45,24 @@ static int refuse(const char *what)
     return -EINVAL;
 }
 
+/* False for what is no number. */
+static bool within(double x, double most)
+{
+    return x >= 0 && x <= most;
+}
+
 static int check(const struct penstock_train *w)
 {
     if (!w->data)
         return refuse("no data: give --data FILE");
     if (w->batch < 1 || w->positions < 1 || w->steps < 1)
         return refuse("batch, sequence length and steps begin at 1");
-    if (!(w->lr >= 0) || !(w->min_lr >= 0) || w->min_lr > w->lr || w->warmup < 0)
+    if (!within(w->beta1, MAX_BETA) || !within(w->beta2, MAX_BETA))
+        return refuse("AdamW's betas are from 0 to 0.999999");
+    if (!within(w->lr, FLT_MAX) || !within(w->min_lr, w->lr) || w->warmup < 0)
         return refuse("the learning rate falls from lr to min-lr, which is not above it");
-    if (!(w->beta1 >= 0 && w->beta1 < 1 && w->beta2 >= 0 && w->beta2 < 1))
-        return refuse("AdamW's betas are in [0, 1)");
-    if (!(w->eps > 0) || !(w->weight_decay >= 0) || !(w->clip >= 0))
+    if (!(w->eps > 0) || !within(w->eps, FLT_MAX) || !within(w->weight_decay, FLT_MAX) ||
+        !within(w->clip, FLT_MAX))
         return refuse("AdamW's eps is above 0; weight decay and clip are not below");
     return 0;
 }

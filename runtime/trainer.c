@@ -138,7 +138,9 @@ static int take_memory(struct trainer *t)
         t->lane_bytes[l] = dry.used;
     }
     if (!err)
-        err = setup_memory(t->engine.lanes, t->config.place, t->lane_bytes);
+        err = setup_memory(t->engine.lanes, t->config.place, t->lane_bytes,
+                           "--recompute layer, more --micro-batches, shorter sequences "
+                           "(--seq), another schedule or more lanes");
     for (int i = 0; i < place_count(t) && !err; i++)
         err = layout_stage(t, i, &engine_lane(&t->engine, i)->arena,
                            &t->stages[i].measured);

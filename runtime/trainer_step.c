@@ -347,8 +347,10 @@ int trainer_begin(struct trainer *t, struct train_batch **batches, struct step *
     if (err) {
         engine_fail(&t->engine, err);
         step_end(*out);
+        return err;
     }
-    return err;
+    fault_check(*out);
+    return 0;
 }
 
 int trainer_step(struct trainer *t, struct train_batch **batches)

@@ -13,7 +13,11 @@
 #include "schedules/simulate.h"
 #include "stages/partition.h"
 
-#define DEADLINE_S 600
+#define DEADLINE_S     600
+#define MAX_DEADLINE_S 1e9
+
+/* Rows of a micro-batch, so that what is counted in an int stays within it. */
+#define MAX_ROWS ((size_t)1 << 24)
 
 static bool is_file(const char *name)
 {
@@ -201,6 +205,8 @@ static int make_trainer(struct training *t, const struct penstock_options *o)
 
 static int check_sizes(const struct training *t)
 {
+    size_t rows = (size_t)most_sequences(t) * t->positions;
+
     if ((size_t)t->positions > t->machine.model->config.max_positions) {
         log_error("sequences of %d positions are too long: the model has %zu",
                   t->positions, t->machine.model->config.max_positions);
@@ -212,7 +218,33 @@ static int check_sizes(const struct training *t)
             t->plan.micro_batches, t->sequences);
         return -EINVAL;
     }
+    if (rows > MAX_ROWS) {
+        log_error("a micro-batch of %zu positions is too large: at most %zu; use more "
+                  "micro-batches, or fewer or shorter sequences",
+                  rows, MAX_ROWS);
+        return -EINVAL;
+    }
     return 0;
+}
+
+static int check_request(const struct penstock_options *o, double deadline, int positions)
+{
+    const char *strange = o->stages    ? "--stages"
+                          : o->context ? "-c"
+                          : o->ubatch  ? "--ubatch"
+                                       : NULL;
+
+    if (strange)
+        log_error("%s is for inference: a schedule has its own stages and micro-batches",
+                  strange);
+    else if (positions < 1)
+        log_error("sequences of one token have nothing to predict");
+    else if (!(deadline >= 0 && deadline <= MAX_DEADLINE_S))
+        log_error("a deadline of %g s: expected up to %g, or 0 for the default", deadline,
+                  MAX_DEADLINE_S);
+    else
+        return 0;
+    return -EINVAL;
 }
 
 int training_open(struct training *t, const struct penstock_options *o,
@@ -223,17 +255,8 @@ int training_open(struct training *t, const struct penstock_options *o,
                            .deadline =
                                schedule->deadline > 0 ? schedule->deadline : DEADLINE_S};
     int err = parse_recompute(&t->recompute, schedule->recompute);
-    if (!err && positions < 1) {
-        log_error("sequences of one token have nothing to predict");
-        err = -EINVAL;
-    }
-    if (!err && (o->stages || o->context || o->ubatch)) {
-        log_error("%s is for inference: a schedule has its own stages and micro-batches",
-                  o->stages    ? "--stages"
-                  : o->context ? "-c"
-                               : "--ubatch");
-        err = -EINVAL;
-    }
+    if (!err)
+        err = check_request(o, schedule->deadline, positions);
     if (!err)
         err = machine_open(&t->machine, o);
     if (err)

@@ -101,12 +101,24 @@ done <<END
 -m $llama --decay fast|expected cosine, linear or none
 -m $llama --betas 0.9|expected two numbers
 -m $llama --lr 1e-3 --min-lr 1|min-lr
+-m $llama --betas nan,0.9|--betas nan
 -m $llama --lr nan|--lr nan
+-m $llama --lr -1e-3|--lr -1e-3
+-m $llama --min-lr inf|--min-lr inf
+-m $llama --weight-decay -0.1|--weight-decay -0.1
+-m $llama --clip inf|--clip inf
+-m $llama --held-out nan|--held-out nan
+-m $llama --deadline 0|--deadline 0
+-m $llama --deadline inf|--deadline inf
 -m $llama --data none.json|none.json
 -m $llama --schedule forward|no backward
 -m $llama --seq 100000|too long
 -m $llama --batch 2|cannot share
--m $llama --stages 2|is for inference
+-m $llama --stages 2|--stages is for inference
+-m $llama --ubatch 4|--ubatch is for inference
+-m $llama -c 64|-c is for inference
+-m $llama --seq 200 --batch 1000000 --micro-batches 4|50000000 positions is too large
+--shape llama-8b --seq 4096 --batch 4096 --micro-batches 1|shorter sequences (--seq)
 -m $llama --recompute some|--recompute some
 END
 cp -r kept broken
@@ -158,11 +170,24 @@ hang:1F2 1 lane 1, which is at 1F2
 hang:0B1 1 lane 0, which is at 0B1
 delay:0F3:30 1 stage 1, micro-batch 3, from lane 0, which is at 0F3
 delay:0F3:0.1 0 -
+delay:0F3:4295 1 stage 1, micro-batch 3, from lane 0, which is at 0F3
 END
+PENSTOCK_FAULT=delay:0F3:1.2 train -m "$llama" --steps 1 --devices "$first,$last" --deadline 1.9 ||
+    complain "a deadline of 1.9 s has passed before"
+PENSTOCK_FAULT=hang:0F3 train -m "$llama" --devices "$first,$last" --deadline 0.25 &&
+    complain "a deadline of 0.25 s does not pass"
+says "nothing has moved for 0.25 s"
 PENSTOCK_FAULT=nan:1I3 train -m "$llama" --devices "$first,$last" --schedule zb-h1 && complain "1I3"
 says "lane 1 .*1I3, the input gradient of stage 1 for micro-batch 3"
 PENSTOCK_FAULT=nan:0W3 train -m "$llama" --devices "$first,$last" --schedule zb-h1 && complain "0W3"
 says "lane 0 .*0W3, the weight gradient of stage 0 for micro-batch 3"
+for op in 2F3 0F4 0I3 0SEND_F3; do
+    PENSTOCK_FAULT=hang:$op train -m "$llama" --steps 2 --devices "$first,$last" ||
+        complain "a fault of $op, which is not in the plan"
+    [ "$(grep -c "the plan performs no $op" stderr)" -eq 1 ] || complain "$op: one warning expected"
+done
+PENSTOCK_FAULT=nan:1RECV_F3 train -m "$llama" --devices "$first,$last" && complain "a transfer computes"
+says "PENSTOCK_FAULT"
 PENSTOCK_FAULT=nan:what train -m "$llama" --devices "$first" && complain "a fault that is none"
 says "PENSTOCK_FAULT"
 
