@@ -6,20 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char infer_flags_help[] =
+    "  -c, --ctx-size N      longest sequence, prompt and answer (default: what is "
+    "needed)\n"
+    "      --stages N        stages (default: one per lane)\n"
+    "      --ubatch N        tokens of a prefill micro-batch (default 512)\n";
+
 const char lane_flags_help[] =
     "  -m, --model PATH      Hugging Face folder or GGUF file\n"
     "      --shape NAME      random weights instead: smollm2-135m, llama-1b, llama-8b, "
     "or a\n"
     "                        config.json\n"
-    "  -c, --ctx-size N      longest sequence, prompt and answer (default: what is "
-    "needed)\n"
     "      --devices LIST    lanes: cuda:0,cuda:1  cuda:0/4 (four slices)  cpu:0  "
     "cpu:0-7\n"
     "                        (default: every GPU, else two CPU lanes)\n"
-    "      --stages N        stages (default: one per lane)\n"
     "      --split R,R,..    layers per stage in these ratios (default: by cost)\n"
     "      --layers N,N,..   exact layers per stage\n"
-    "      --ubatch N        tokens of a prefill micro-batch (default 512)\n"
     "      --link KIND       auto, nccl, copy or host\n"
     "      --order KIND      strict, prio or free\n"
     "      --dtype TYPE      auto, fp32 or bf16\n"

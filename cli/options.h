@@ -40,8 +40,8 @@ enum {
         "help", no_argument, NULL, 'h'                                                   \
     }
 
-/* Their description, for usage texts. */
-extern const char lane_flags_help[];
+/* Their description, for usage texts: those of inference alone, then all others. */
+extern const char infer_flags_help[], lane_flags_help[];
 
 /* Whether there is exactly one of -m and --shape; a line if not. */
 bool has_model(const struct penstock_options *o);

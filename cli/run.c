@@ -335,7 +335,7 @@ int cmd_run(int argc, char **argv)
     r.options.user = &r.progress;
     int err = parse(&r, argc, argv);
     if (err == 1) {
-        printf("%s\n%s", usage_text, lane_flags_help);
+        printf("%s\n%s%s", usage_text, infer_flags_help, lane_flags_help);
         return close_stdout() != 0;
     }
     if (!err)

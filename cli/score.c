@@ -180,7 +180,7 @@ int cmd_score(int argc, char **argv)
     s.options.user = &s.progress;
     int err = parse(&s, argc, argv);
     if (err == 1) {
-        printf("%s\n%s", usage_text, lane_flags_help);
+        printf("%s\n%s%s", usage_text, infer_flags_help, lane_flags_help);
         return close_stdout() != 0;
     }
     if (!err)

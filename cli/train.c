@@ -144,7 +144,7 @@ static int parse_betas(struct penstock_train *w, const char *value)
         return cli_error("--betas %s: expected two numbers, like 0.9,0.999", value);
     snprintf(first, sizeof(first), "%.*s", (int)(comma - value), value);
     int err = parse_real(&w->beta1, "--betas", first, 0, 0.999999);
-    return err ? err : parse_real(&w->beta2, "--betas", comma + 1, 0, 0.99999999);
+    return err ? err : parse_real(&w->beta2, "--betas", comma + 1, 0, 0.999999);
 }
 
 static int optimizer_flag(struct penstock_train *w, int flag, const char *value)
@@ -274,7 +274,12 @@ static int parse(struct train *t, int argc, char **argv)
         return cli_error("no data: give --data FILE");
     if (t->work.save_every && !t->work.save)
         return cli_error("--save-every: give --save DIR as well");
-    return t->work.resume || has_model(&t->options) ? 0 : -EINVAL;
+    if (!t->work.resume)
+        return has_model(&t->options) ? 0 : -EINVAL;
+    if (t->options.model || t->options.shape)
+        return cli_error("--resume has its own model: leave out %s",
+                         t->options.model ? "-m" : "--shape");
+    return 0;
 }
 
 /* ---- While it runs ----------------------------------------------------------------------------- */

@@ -101,6 +101,7 @@ done <<END
 -m $llama --decay fast|expected cosine, linear or none
 -m $llama --betas 0.9|expected two numbers
 -m $llama --lr 1e-3 --min-lr 1|min-lr
+-m $llama --betas 0.9,0.9999999|--betas 0.9999999
 -m $llama --betas nan,0.9|--betas nan
 -m $llama --lr nan|--lr nan
 -m $llama --lr -1e-3|--lr -1e-3
@@ -110,6 +111,8 @@ done <<END
 -m $llama --held-out nan|--held-out nan
 -m $llama --deadline 0|--deadline 0
 -m $llama --deadline inf|--deadline inf
+-m $llama --resume kept|leave out -m
+--shape $llama/config.json --resume kept|leave out --shape
 -m $llama --data none.json|none.json
 -m $llama --schedule forward|no backward
 -m $llama --seq 100000|too long
@@ -121,6 +124,10 @@ done <<END
 --shape llama-8b --seq 4096 --batch 4096 --micro-batches 1|shorter sequences (--seq)
 -m $llama --recompute some|--recompute some
 END
+for command in train grad; do
+    "$PENSTOCK" $command --help | grep -e --ubatch -e --ctx-size -e --stages &&
+        complain "$command --help names flags of inference"
+done
 cp -r kept broken
 truncate -s 1000 broken/checkpoint-6/optimizer.safetensors
 train --resume broken --steps 8 --devices "$first" && complain "a cut file is read"
