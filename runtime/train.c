@@ -203,7 +203,6 @@ static void close_run(struct run *r)
     training_close(&r->training);
     data_close(r->data);
     tokenizer_close(r->tokenizer);
-    checkpoint_dir_close(&r->dir);
     free(r->source);
     free(r->sequences);
     free(r->times);
@@ -384,8 +383,8 @@ int penstock_train(const struct penstock_options *options,
 
     if (!err)
         err = train(&r);
-    if (err == -ETIMEDOUT) /* workers hang and may still use all of this */
-        return err;
-    close_run(&r);
+    checkpoint_dir_close(&r.dir);
+    if (err != -ETIMEDOUT) /* else workers hang and may still use all of this */
+        close_run(&r);
     return err;
 }

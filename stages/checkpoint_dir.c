@@ -27,6 +27,14 @@ static int dir_error(const char *path, int err)
     return -err;
 }
 
+/* Whether two names, which may be NULL, are of one file. */
+static bool is_same(const char *a, const char *b)
+{
+    struct stat s, t;
+    return a && b && !stat(a, &s) && !stat(b, &t) && s.st_dev == t.st_dev &&
+           s.st_ino == t.st_ino;
+}
+
 /* ---- State ------------------------------------------------------------------------------------- */
 
 static int read_hex(uint64_t *out, const json_t *o, const char *key, const char *path)
@@ -220,6 +228,12 @@ static int remove_leftovers(const char *path)
     return 0;
 }
 
+static int make(struct checkpoint_dir *d)
+{
+    d->made = !mkdir(d->path, 0777);
+    return d->made || errno == EEXIST ? 0 : dir_error(d->path, errno);
+}
+
 static int lock(struct checkpoint_dir *d)
 {
     d->lock = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -234,17 +248,31 @@ static int lock(struct checkpoint_dir *d)
     return -EBUSY;
 }
 
+/* Whether the checkpoint `from` lies in the folder. */
+static bool is_own(const struct checkpoint_dir *d, const char *from)
+{
+    char *parent;
+    bool own = false;
+
+    if (from && !file_join(&parent, from, "..")) {
+        own = is_same(d->path, parent);
+        free(parent);
+    }
+    return own;
+}
+
 /* The folder may have checkpoints, but none that this run would mix with its own. */
-static int check_later(const struct checkpoint_dir *d, const char *from, long step)
+static int check_mixed(const struct checkpoint_dir *d, const char *from, long step)
 {
     long last;
+    bool own = is_own(d, from);
     int err = newest(&last, d->path, LONG_MAX);
 
-    if (err || last < 0 || (from && last <= step))
+    if (err || last < 0 || (own && last <= step))
         return err;
-    if (!from)
-        log_error("%s: it has checkpoints already: --resume %s goes on with the newest, "
-                  "or give another folder",
+    if (!own)
+        log_error("%s: it has checkpoints of another run: --resume %s goes on with the "
+                  "newest, or give another folder",
                   d->path, d->path);
     else
         log_error("%s: its " PREFIX "%ld is later than step %ld to resume from: give "
@@ -262,14 +290,14 @@ int checkpoint_dir_open(struct checkpoint_dir *d, const char *path, int keep,
                                  .keep = keep};
     int err = d->path && (!from || d->source) ? 0 : log_no_memory(path);
 
-    if (!err && mkdir(path, 0777) && errno != EEXIST)
-        err = dir_error(path, errno);
+    if (!err)
+        err = make(d);
     if (!err)
         err = lock(d);
     if (!err && access(path, W_OK))
         err = dir_error(path, errno);
     if (!err)
-        err = check_later(d, from, step);
+        err = check_mixed(d, from, step);
     if (!err)
         err = remove_leftovers(path);
     if (err)
@@ -279,6 +307,8 @@ int checkpoint_dir_open(struct checkpoint_dir *d, const char *path, int keep,
 
 void checkpoint_dir_close(struct checkpoint_dir *d)
 {
+    if (d->made)
+        rmdir(d->path);
     if (d->path && d->lock >= 0)
         close(d->lock);
     free(d->path);
@@ -306,19 +336,12 @@ int checkpoint_begin(const struct checkpoint_dir *d, char **path, long step)
     return err;
 }
 
-static bool is_source(const struct checkpoint_dir *d, const char *path)
-{
-    struct stat a, b;
-    return d->source && !stat(d->source, &a) && !stat(path, &b) && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
-}
-
 /* Hides a checkpoint first, so that what is half removed is none. */
 static void remove_checkpoint(const struct checkpoint_dir *d, long step)
 {
     char *path = checkpoint_path(d->path, step), *old = hidden_path(d, step, "old");
 
-    if (path && old && !is_source(d, path) && !rename(path, old))
+    if (path && old && !is_same(d->source, path) && !rename(path, old))
         remove_folder(old);
     free(path);
     free(old);

@@ -25,13 +25,15 @@ struct checkpoint_dir {
     char *source; /* the checkpoint that the run began with, which stays; or NULL */
     int lock;     /* descriptor of the folder: one run at a time */
     int keep;
+    bool made; /* by this run: goes with it if nothing is in it */
 };
 
 /* Makes the folder if need be, locks it and removes what runs that were killed left in it. from: the checkpoint at step
- * `step` that the run goes on with, or NULL. Refuses a folder another run writes to, one with checkpoints if from is
- * NULL, and one with later ones. -EBUSY, -EEXIST, -errno; one line. */
+ * `step` that the run goes on with, or NULL. Refuses a folder another run writes to, and one with checkpoints
+ * unless from is one of them and there are none that are later. -EBUSY, -EEXIST, -errno; one line. */
 int checkpoint_dir_open(struct checkpoint_dir *d, const char *path, int keep,
                         const char *from, long step);
+/* Removes the folder if the run made it and has put nothing into it. */
 void checkpoint_dir_close(struct checkpoint_dir *d);
 
 /* A new hidden folder to write a checkpoint's files to; *path is freed by checkpoint_end. */

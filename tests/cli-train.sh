@@ -82,13 +82,27 @@ train --resume kept/checkpoint-5 --steps 7 --save other --devices "$first" || co
 train --resume kept --steps 6 --devices "$first" || complain "nothing left"
 grep -q "nothing left to train" stderr || complain "it is not said that nothing is left"
 
+# ---- a folder of another run stays as it is, one that was made for nothing goes
+cp -r kept before
+train --resume logged --steps 7 --save kept --devices "$first" && complain "two runs in one folder"
+says "checkpoints of another run"
+diff -r before kept || complain "another run's folder has changed"
+ln -s kept link
+train --resume link --steps 7 --save "$work/kept" --devices "$first" || complain "its own folder"
+rm -r link kept && mv before kept
+train -m "$llama" --data none.json --save nothing && complain "no data"
+[ ! -e nothing ] || complain "an empty folder is left"
+mkdir here
+train -m "$llama" --data none.json --save here && complain "no data"
+[ -d here ] || complain "a folder that was there is gone"
+
 # ---- refused, and why
 while IFS='|' read -r flags why; do
     # shellcheck disable=SC2086
     train $flags && complain "'$flags' succeeds"
     says "$why"
 done <<END
--m $llama --save kept|it has checkpoints already
+-m $llama --save kept|it has checkpoints of another run
 --resume kept/checkpoint-4 --save kept|later than step 4
 --resume $llama|there is no checkpoint
 --resume nothing|nothing: No such file
