@@ -20,4 +20,6 @@ penstock_SOURCES += \
 	%D%/score.c \
 	%D%/tokenize.c \
 	%D%/topo.c \
-	%D%/train.c
+	%D%/train.c \
+	%D%/train_log.c \
+	%D%/train_log.h

@@ -1,6 +1,5 @@
 /* penstock train: train a model over the lanes, through any schedule. */
 #include <errno.h>
-#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
@@ -13,7 +12,7 @@
 #include "cli/files.h"
 #include "cli/options.h"
 #include "cli/progress.h"
-#include "cli/report.h"
+#include "cli/train_log.h"
 
 enum {
     OPT_DATA = OPT_OWN,
@@ -116,9 +115,7 @@ struct train {
     struct penstock_options options;
     struct penstock_schedule schedule;
     struct penstock_train work;
-    const char *log_name;
-    FILE *log;
-    bool log_failed;
+    struct train_log log;
     struct penstock_train_step last;
     double held_out_before, held_out;
     double step_s; /* mean of the last steps, for the time left */
@@ -240,7 +237,7 @@ static int save_flag(struct train *t, int flag, const char *value)
         w->resume = value;
         return 0;
     default:
-        t->log_name = value;
+        t->log.name = value;
         return 0;
     }
 }
@@ -274,6 +271,7 @@ static int parse(struct train *t, int argc, char **argv)
         return cli_error("no data: give --data FILE");
     if (t->work.save_every && !t->work.save)
         return cli_error("--save-every: give --save DIR as well");
+    t->log.append = t->work.resume;
     if (!t->work.resume)
         return has_model(&t->options) ? 0 : -EINVAL;
     if (t->options.model || t->options.shape)
@@ -300,50 +298,6 @@ static void catch_signals(void)
     sigaction(SIGTERM, &a, NULL);
 }
 
-static json_t *json_lanes(const struct penstock_train_step *s)
-{
-    json_t *list = json_array();
-    for (int l = 0; l < s->n_lanes; l++)
-        json_array_append_new(list,
-                              json_pack("{s:s, s:I, s:I}", "lane", s->lanes[l], "bytes",
-                                        (json_int_t)s->lane_bytes[l], "bytes_predicted",
-                                        (json_int_t)s->lane_bytes_predicted[l]));
-    return list;
-}
-
-static json_t *json_step(const struct penstock_train_step *s)
-{
-    json_t *o =
-        json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "step",
-                  (json_int_t)s->step, "loss", s->loss, "grad_norm", s->grad_norm, "lr",
-                  s->lr, "tokens_per_s", s->tokens_per_s, "step_s", s->step_s, "bubble",
-                  s->bubble, "bubble_predicted", s->bubble_predicted, "plan_s", s->plan_s,
-                  "plan_s_predicted", s->plan_s_predicted, "lanes", json_lanes(s));
-
-    if (o && !isnan(s->held_out_loss_before))
-        json_object_set_new(o, "held_out_loss_before",
-                            json_real(s->held_out_loss_before));
-    if (o && !isnan(s->held_out_loss))
-        json_object_set_new(o, "held_out_loss", json_real(s->held_out_loss));
-    return o;
-}
-
-/* Every line is in the file when its step is done. */
-static void write_log(struct train *t, const struct penstock_train_step *s)
-{
-    json_t *o = t->log && !t->log_failed ? json_step(s) : NULL;
-
-    if (!o)
-        return;
-    if (json_dumpf(o, t->log, JSON_COMPACT | JSON_REAL_PRECISION(17)) ||
-        fputc('\n', t->log) == EOF || fflush(t->log)) {
-        t->log_failed = true;
-        progress_clear(&t->progress);
-        cli_error("--log %s: %s", t->log_name, strerror(errno));
-    }
-    json_decref(o);
-}
-
 static int on_step(void *user, const struct penstock_train_step *s)
 {
     struct train *t = user;
@@ -357,7 +311,7 @@ static int on_step(void *user, const struct penstock_train_step *s)
         s->step, s->steps, s->loss, s->tokens_per_s, 100 * s->bubble, left / 3600,
         left / 60 % 60, left % 60);
     progress_line(&t->progress, line);
-    write_log(t, s);
+    train_log_step(&t->log, s);
     t->last = *s;
     if (!isnan(s->held_out_loss_before))
         t->held_out_before = s->held_out_loss_before;
@@ -376,28 +330,10 @@ static void on_save(void *user, long step, const char *path)
 
 /* ---- Before and after -------------------------------------------------------------------------- */
 
-static int open_log(struct train *t)
-{
-    if (!t->log_name)
-        return 0;
-    t->log = !strcmp(t->log_name, "-") ? stdout
-                                       : fopen(t->log_name, t->work.resume ? "a" : "w");
-    return t->log ? 0 : cli_error("--log %s: %s", t->log_name, strerror(errno));
-}
-
-static int close_log(struct train *t)
-{
-    if (t->log && t->log != stdout && fclose(t->log) && !t->log_failed) {
-        t->log_failed = true;
-        cli_error("--log %s: %s", t->log_name, strerror(errno));
-    }
-    return t->log_failed ? -EIO : 0;
-}
-
 /* The lanes' bytes are borrowed for the time of a step alone: the log has them. */
 static int print_results(const struct train *t)
 {
-    if (t->last.step && t->log != stdout) {
+    if (t->last.step && !train_log_is_stdout(&t->log)) {
         printf("step %ld\nloss %.9g\n", t->last.step, t->last.loss);
         if (!isnan(t->held_out_before))
             printf("held_out_loss_before %.9g\n", t->held_out_before);
@@ -409,7 +345,9 @@ static int print_results(const struct train *t)
 
 static int train(struct train *t)
 {
-    int err = open_log(t);
+    const char *const inputs[] = {t->work.data, t->options.model, t->options.shape,
+                                  t->schedule.name};
+    int err = train_log_check(&t->log, inputs, sizeof(inputs) / sizeof(*inputs));
 
     if (err)
         return err;
@@ -418,7 +356,7 @@ static int train(struct train *t)
     catch_signals();
     err = penstock_train(&t->options, &t->schedule, &t->work);
     progress_clear(&t->progress);
-    int logged = close_log(t);
+    int logged = train_log_close(&t->log);
     if (err == -ETIMEDOUT)
         _exit(1);
     int printed = err && !t->last.step ? 0 : print_results(t);
@@ -446,6 +384,7 @@ int cmd_train(int argc, char **argv)
     t.options.progress = progress_show;
     t.options.user = &t.progress;
     t.work.user = &t;
+    t.log.progress = &t.progress;
     int err = parse(&t, argc, argv);
     if (err == 1) {
         printf("%s\n%s", usage_text, lane_flags_help);

@@ -73,6 +73,33 @@ done
 train -m "$llama" --steps 2 --devices "$first" --log /dev/full && complain "a full log is no error"
 says "--log /dev/full: No space left"
 
+cp log before-log
+train -m "$llama" --data none.json --log log && complain "no data"
+cmp log before-log || complain "a log is cut though no step was made"
+train -m "$llama" --data none.json --log new && complain "no data"
+[ ! -e new ] || complain "an empty log is left"
+rm before-log
+ln -s ids.json ids-link
+cp -r "$llama" copied
+echo >tiny.gguf
+while read -r log model why; do
+    cp -L "$log" before-log 2>stderr
+    train -m $model --steps 1 --log "$log" && complain "--log $log is taken"
+    says "--log $log: $why"
+    cmp "$log" before-log || complain "--log $log has changed it"
+done <<END
+ids.json $llama the run reads this file
+./ids-link $llama the run reads this file
+copied/model.safetensors copied it is a file of a model
+tiny.gguf tiny.gguf the run reads this file
+END
+train -m "$llama" --steps 1 --log no/log && complain "--log in no folder"
+says "--log no/log: No such file"
+train -m "$llama" --steps 1 --log "$work" && complain "--log to a folder"
+says "--log .*: Is a directory"
+train --resume logged --steps 7 --log logged/checkpoint-5/training.json && complain "a checkpoint's file as log"
+says "it is a file of a model"
+
 # ---- what is kept
 train -m "$llama" --steps 6 --save kept --save-every 1 --keep 3 --devices "$first" ||
     complain "--keep"
