@@ -298,6 +298,13 @@ static void catch_signals(void)
     sigaction(SIGTERM, &a, NULL);
 }
 
+/* Told when the run is under way: what does not start has one line, which says why. */
+static void note_unsaved(struct train *t)
+{
+    progress_clear(&t->progress);
+    fprintf(stderr, "penstock: without --save the trained weights are not kept\n");
+}
+
 static int on_step(void *user, const struct penstock_train_step *s)
 {
     struct train *t = user;
@@ -310,6 +317,8 @@ static int on_step(void *user, const struct penstock_train_step *s)
         "step %ld/%ld  loss %.4f  %.0f tokens/s  bubble %.1f %%  %ld:%02ld:%02ld left",
         s->step, s->steps, s->loss, s->tokens_per_s, 100 * s->bubble, left / 3600,
         left / 60 % 60, left % 60);
+    if (!t->last.step && !t->work.save)
+        note_unsaved(t);
     progress_line(&t->progress, line);
     train_log_step(&t->log, s);
     t->last = *s;
@@ -351,8 +360,6 @@ static int train(struct train *t)
 
     if (err)
         return err;
-    if (!t->work.save)
-        fprintf(stderr, "penstock: without --save the trained weights are not kept\n");
     catch_signals();
     err = penstock_train(&t->options, &t->schedule, &t->work);
     progress_clear(&t->progress);

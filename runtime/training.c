@@ -28,6 +28,9 @@ static bool is_file(const char *name)
 static int read_plan(struct sched_plan *plan, const struct penstock_schedule *s,
                      struct sched_error *why)
 {
+    if (s->chunks)
+        return sched_fail(why, -EINVAL, -1, -1, -1,
+                          "a plan from a file has its own stages per lane: leave out -V");
     FILE *f = fopen(s->name, "r");
     if (!f) {
         log_error("--schedule %s: %s", s->name, strerror(errno));

@@ -124,10 +124,19 @@ train -m "$llama" --data none.json --save here && complain "no data"
 [ -d here ] || complain "a folder that was there is gone"
 
 # ---- refused, and why
+"$PENSTOCK" schedule show 1f1b -p 2 -m 4 --format csv >plan.csv || complain "no plan"
+echo 0F0,1F0,0B0,1B0 >cycle.csv
+: >empty.jsonl
+printf '{"ids":[1,2]}\n{"ids":[1,2\n' >cut.jsonl
+printf '\377\0\1' >binary.jsonl
+echo '[[]]' >none-to-predict.json
+cp -r kept bare && rm bare/checkpoint-*/optimizer.safetensors
+cp -r kept cut && truncate -s 5000 cut/checkpoint-6/model.safetensors
 while IFS='|' read -r flags why; do
     # shellcheck disable=SC2086
     train $flags && complain "'$flags' succeeds"
     says "$why"
+    [ "$(wc -l <stderr)" -eq 1 ] || complain "'$flags': one line expected"
 done <<END
 -m $llama --save kept|it has checkpoints of another run
 --resume kept/checkpoint-4 --save kept|later than step 4
@@ -163,6 +172,16 @@ done <<END
 -m $llama -c 64|-c is for inference
 -m $llama --seq 200 --batch 1000000 --micro-batches 4|50000000 positions is too large
 --shape llama-8b --seq 4096 --batch 4096 --micro-batches 1|shorter sequences (--seq)
+-m $llama --schedule plan.csv -V 2|leave out -V
+-m $llama --schedule plan.csv --devices $first|more lanes than
+-m $llama --schedule plan.csv --micro-batches 3|outside of 2 stages and 3 micro-batches
+-m $llama --schedule cycle.csv --micro-batches 1|cannot run
+-m $llama --data empty.jsonl|the file is empty
+-m $llama --data cut.jsonl|line 2: not valid JSON
+-m $llama --data binary.jsonl|line 1: not valid JSON
+-m $llama --data none-to-predict.json|nothing to predict
+--resume bare --steps 9|optimizer.safetensors: No such file
+--resume cut --steps 9|model.safetensors: malformed
 -m $llama --recompute some|--recompute some
 END
 for command in train grad; do
