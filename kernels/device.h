@@ -60,7 +60,8 @@ void device_host_free(void *p);
 /* Enqueues a copy; either side may be device memory of any GPU or host memory. */
 int device_copy(void *dst, const void *src, size_t bytes, void *stream);
 
-/* Whether a can reach b's memory directly; switches it on. 1 yes, 0 no, -errno. */
+/* Whether a can reach b's memory directly, and the same switched on. 1 yes, 0 no, -errno. */
+int device_peer_can(int a, int b);
 int device_peer_enable(int a, int b);
 /* Driver's rank of the link between two GPUs (cudaDevP2PAttrPerformanceRank), lower is faster. */
 int device_peer_rank(int a, int b);

@@ -515,27 +515,33 @@ int device_copy(void *dst, const void *src, size_t bytes, void *stream)
 
 /* ---- Peers ------------------------------------------------------------------------------------ */
 
+int device_peer_can(int a, int b)
+{
+    int can = 0, err = check_device(a);
+
+    if (!err)
+        err = check_device(b);
+    if (!err && a != b)
+        err = check(cudaDeviceCanAccessPeer(&can, a, b),
+                    "tell whether GPUs reach each other");
+    return err ? err : a == b || can;
+}
+
 int device_peer_enable(int a, int b)
 {
-    int can = 0, err = check_device(b);
+    int can = device_peer_can(a, b);
 
-    if (err)
-        return err;
+    if (can <= 0 || a == b)
+        return can;
     scope use(a);
     if (use.err)
         return use.err;
-    if (a == b)
-        return 1;
-    err =
-        check(cudaDeviceCanAccessPeer(&can, a, b), "tell whether GPUs reach each other");
-    if (err || !can)
-        return err;
     cudaError_t e = cudaDeviceEnablePeerAccess(b, 0);
     if (e == cudaErrorPeerAccessAlreadyEnabled) {
         cudaGetLastError();
         return 1;
     }
-    err = check(e, "let GPUs reach each other");
+    int err = check(e, "let GPUs reach each other");
     return err ? err : 1;
 }
 

@@ -1,6 +1,8 @@
 # Sources of runtime/, one a line, headers too. The one header that is installed goes into
 # include_HEADERS.
 libpenstock_core_la_SOURCES += \
+	%D%/assign.c \
+	%D%/assign.h \
 	%D%/lane.c \
 	%D%/lane.h \
 	%D%/link.c \

@@ -300,30 +300,29 @@ int place_bind_memory(struct place *p, const struct lane_spec *spec, void *buffe
     return 0;
 }
 
-/* The node that all of set belongs to, -1 if it is several or none. */
-static int node_of(const struct place *p, hwloc_const_bitmap_t set)
-{
-    hwloc_obj_t node = NULL;
-
-    if (hwloc_bitmap_iszero(set))
-        return -1;
-    while ((node = hwloc_get_next_obj_by_type(p->topology, HWLOC_OBJ_NUMANODE, node)))
-        if (hwloc_bitmap_isincluded(set, node->cpuset))
-            return (int)node->os_index;
-    return -1;
-}
-
-int place_lane_node(struct place *p, const struct lane_spec *spec)
+/* The object of a type, a NUMA node or a package, that all of a lane belongs to; its OS number, -1 if it is several or
+ * none. */
+static int lane_holder(const struct place *p, const struct lane_spec *spec,
+                       hwloc_obj_type_t type)
 {
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
-    int node = -1;
+    hwloc_obj_t obj = NULL;
+    int index = -1;
 
     if (!set)
         return -1;
     lane_cpus(p, spec, set);
-    node = node_of(p, set);
+    while (!hwloc_bitmap_iszero(set) && index < 0 &&
+           (obj = hwloc_get_next_obj_by_type(p->topology, type, obj)))
+        if (hwloc_bitmap_isincluded(set, obj->cpuset))
+            index = (int)obj->os_index;
     hwloc_bitmap_free(set);
-    return node;
+    return index;
+}
+
+int place_lane_node(struct place *p, const struct lane_spec *spec)
+{
+    return lane_holder(p, spec, HWLOC_OBJ_NUMANODE);
 }
 
 /* ---- For people ------------------------------------------------------------------------------- */
@@ -399,6 +398,7 @@ static int describe_gpu(struct place *p, struct place_gpu *gpu, int device)
 
     gpu_pci(p, gpu->pci, device);
     gpu->node = place_lane_node(p, &spec);
+    gpu->package = lane_holder(p, &spec, HWLOC_OBJ_PACKAGE);
     if (p->imagined) {
         describe_stored_gpu(gpu, hwloc_get_pcidev_by_busidstring(p->topology, gpu->pci));
         return 0;
@@ -468,6 +468,27 @@ static int describe_nvlink(const struct place *p, struct place_machine *m)
     return 0;
 }
 
+/* The driver's word on the links between its GPUs. */
+static int describe_peers(struct place_machine *m)
+{
+    int n = m->n_gpus, err = 0;
+
+    if (n < 2)
+        return 0;
+    m->peers = malloc((size_t)n * (size_t)n * sizeof(*m->peers));
+    if (!m->peers)
+        return no_memory();
+    for (int i = 0; i < n * n && err >= 0; i++) {
+        int a = i / n, b = i % n;
+        err = a == b ? 0 : device_peer_can(a, b);
+        if (err > 0)
+            err = m->peers[i] = device_peer_rank(a, b);
+        else
+            m->peers[i] = -1;
+    }
+    return err < 0 ? err : 0;
+}
+
 int place_describe(struct place *p, struct place_machine *m)
 {
     hwloc_obj_t root = hwloc_get_root_obj(p->topology);
@@ -485,6 +506,8 @@ int place_describe(struct place *p, struct place_machine *m)
         err = describe_gpus(p, m);
     if (!err && p->imagined)
         err = describe_nvlink(p, m);
+    else if (!err)
+        err = describe_peers(m);
     if (err)
         place_machine_free(m);
     return err;
@@ -497,6 +520,7 @@ void place_machine_free(struct place_machine *m)
     free(m->nodes);
     free(m->gpus);
     free(m->nvlink);
+    free(m->peers);
     *m = (struct place_machine){0};
 }
 

@@ -26,7 +26,7 @@ struct place;
 int place_open(struct place **out);
 void place_close(struct place *p);
 
-/* Parses a --devices list, items separated by commas. NULL or "auto": every GPU, or without one, two CPU
+/* Parses a --devices list, items separated by commas. NULL or "auto": every GPU, in the order of assign_chain, or without one, two CPU
  * lanes of half of the processors each (one lane on one processor). CPU lanes may share processors: they
  * take turns. Refuses, in one line: unknown words, no such GPU or processor, a processor twice in a lane, a GPU
  * twice, or whole and in slices. *specs (*n) is freed with lane_specs_free. */
@@ -67,6 +67,7 @@ struct place_gpu {
     char name[64]; /* "" if unknown */
     char pci[32];
     int node;      /* OS number, -1 unknown */
+    int package;   /* OS number of the socket, -1 unknown */
     int sms;       /* multiprocessors, 0 unknown */
     size_t memory; /* bytes, 0 unknown */
 };
@@ -82,6 +83,8 @@ struct place_machine {
     int n_gpus;
     double
         *nvlink; /* (n_gpus, n_gpus) bytes per second; NULL: the topology does not say */
+    int *
+        peers; /* (n_gpus, n_gpus) the driver's rank of a direct link, 0 is the fastest, -1: none; NULL unknown */
 };
 
 int place_describe(struct place *p, struct place_machine *m);

@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/assign.h"
+
 #define MAX_SLICES 64 /* of one GPU; the hardware allows fewer, and says so itself */
 
 /* The lanes parsed so far, and what they may use. */
 struct list {
-    const struct place *place;
+    struct place *place;
     int *cpus; /* (n_cpus) */
     int n_cpus;
     struct lane_spec *specs; /* (n) */
@@ -290,16 +292,33 @@ static int offer_cpu_lane(struct list *l, const int *cpus, int n)
     return 0;
 }
 
+/* Every GPU, neighbours by their links. */
+static int offer_gpu_lanes(struct list *l)
+{
+    struct place_machine m;
+    const char *basis;
+    int err = place_describe(l->place, &m);
+
+    if (err)
+        return err;
+    int *order = calloc((size_t)m.n_gpus, sizeof(*order));
+    err = order ? assign_chain(order, &basis, &m, m.n_gpus, false)
+                : log_no_memory("the order of the GPUs");
+    for (int i = 0; i < m.n_gpus && !err; i++)
+        err = add_gpu_lanes(l, "auto", order[i], 1);
+    free(order);
+    place_machine_free(&m);
+    return err;
+}
+
 /* What to use when nobody says: every GPU, else two halves of the processors. */
 static int offer_lanes(struct list *l)
 {
-    int err = 0, gpus = place_gpus(l->place), half = (l->n_cpus + 1) / 2;
+    int half = (l->n_cpus + 1) / 2;
 
-    for (int i = 0; i < gpus && !err; i++)
-        err = add_gpu_lanes(l, "auto", i, 1);
-    if (gpus)
-        return err;
-    err = offer_cpu_lane(l, l->cpus, half);
+    if (place_gpus(l->place))
+        return offer_gpu_lanes(l);
+    int err = offer_cpu_lane(l, l->cpus, half);
     if (!err && l->n_cpus > half)
         err = offer_cpu_lane(l, l->cpus + half, l->n_cpus - half);
     return err;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "runtime/assign.h"
 #include "runtime/penstock.h"
 #include "stages/output.h"
 
@@ -48,23 +49,16 @@ static int count_sms(struct topo *t)
     return err;
 }
 
-static int find_peers(struct topo *t)
+static int find_chain(struct topo *t)
 {
     int n = t->machine.n_gpus;
 
     if (n < 2)
         return 0;
-    t->peers = malloc((size_t)n * (size_t)n * sizeof(*t->peers));
-    if (!t->peers)
+    t->chain = calloc((size_t)n, sizeof(*t->chain));
+    if (!t->chain)
         return no_memory();
-    for (int a = 0; a < n; a++)
-        for (int b = 0; b < n; b++) {
-            int direct = a == b ? 0 : device_peer_enable(a, b);
-            if (direct < 0)
-                return direct;
-            t->peers[a * n + b] = direct ? device_peer_rank(a, b) : -1;
-        }
-    return 0;
+    return assign_chain(t->chain, &t->chain_basis, &t->machine, n, false);
 }
 
 static int list_lanes(struct topo *t)
@@ -94,15 +88,15 @@ static int gather(struct topo *t, const char *devices)
         err = list_lanes(t);
     if (!err && t->machine.here)
         err = count_sms(t);
-    if (!err && t->machine.here)
-        err = find_peers(t);
+    if (!err)
+        err = find_chain(t);
     return err;
 }
 
 static void drop(struct topo *t)
 {
     free(t->links);
-    free(t->peers);
+    free(t->chain);
     free(t->nodes);
     free(t->lanes);
     lane_specs_free(t->specs, t->n_lanes);

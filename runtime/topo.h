@@ -25,13 +25,15 @@ struct topo {
     struct lane *lanes;      /* (n_lanes); without contexts or memory */
     int *nodes;              /* (n_lanes) OS number, -1 unknown */
     int n_lanes;
-    int *
-        peers; /* (n_gpus, n_gpus) the driver's rank of a direct link, -1: none; or NULL */
+    int *chain; /* (n_gpus) in the order of lanes; NULL: there is one, or none */
+    const char *chain_basis; /* what decided */
     struct topo_link *links; /* (n_links) */
     int n_links;
     bool neighbours; /* only links from a lane to the next are measured */
 };
 
+/* "cuda:0,cuda:2", as --devices takes it. */
+void topo_put_chain(FILE *f, const struct topo *t);
 void topo_print(FILE *f, const struct topo *t);
 void topo_draw(FILE *f, const struct topo *t);
 

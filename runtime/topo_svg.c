@@ -399,6 +399,18 @@ static void draw_title(struct canvas *c)
     c->y += 20;
 }
 
+static void draw_chain(struct canvas *c)
+{
+    if (!c->t->chain)
+        return;
+    label(c->f, MARGIN, c->y, "plain", "Order of the GPUs (%s)", c->t->chain_basis);
+    c->y += 16;
+    fprintf(c->f, "<text x=\"%d\" y=\"%.1f\" class=\"small\">", MARGIN, c->y);
+    topo_put_chain(c->f, c->t);
+    fputs("</text>\n", c->f);
+    c->y += 20;
+}
+
 static const char style[] =
     "<style>\n"
     "text { font-family: Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1c2430; }\n"
@@ -425,6 +437,7 @@ void topo_draw(FILE *f, const struct topo *t)
     if (!c.f)
         return;
     draw_title(&c);
+    draw_chain(&c);
     draw_nodes(&c);
     draw_legend(&c);
     draw_links(&c);

@@ -62,7 +62,7 @@ static void print_gpu_table(FILE *f, const struct topo *t)
 
     if (m->nvlink)
         fprintf(f, "NVLink, GB/s\n");
-    else if (t->peers)
+    else if (m->peers)
         fprintf(f, "direct links, rank by the driver (0 is the fastest)\n");
     else
         return;
@@ -72,15 +72,30 @@ static void print_gpu_table(FILE *f, const struct topo *t)
     for (int a = 0; a < n; a++) {
         fprintf(f, "\n  cuda:%-3d", a);
         for (int b = 0; b < n; b++) {
-            bool linked = m->nvlink ? m->nvlink[a * n + b] > 0 : t->peers[a * n + b] >= 0;
+            bool linked = m->nvlink ? m->nvlink[a * n + b] > 0 : m->peers[a * n + b] >= 0;
             if (a == b || !linked)
                 fprintf(f, " %5s", a == b ? "" : "-");
             else if (m->nvlink)
                 fprintf(f, " %5.0f", m->nvlink[a * n + b] * 1e-9);
             else
-                fprintf(f, " %5d", t->peers[a * n + b]);
+                fprintf(f, " %5d", m->peers[a * n + b]);
         }
     }
+    fputc('\n', f);
+}
+
+void topo_put_chain(FILE *f, const struct topo *t)
+{
+    for (int i = 0; i < t->machine.n_gpus; i++)
+        fprintf(f, "%scuda:%d", i ? "," : "", t->chain[i]);
+}
+
+static void print_chain(FILE *f, const struct topo *t)
+{
+    if (!t->chain)
+        return;
+    fprintf(f, "order of the GPUs (%s)\n  ", t->chain_basis);
+    topo_put_chain(f, t);
     fputc('\n', f);
 }
 
@@ -147,6 +162,7 @@ void topo_print(FILE *f, const struct topo *t)
     print_machine(f, &t->machine);
     print_gpus(f, t);
     print_gpu_table(f, t);
+    print_chain(f, t);
     print_lanes(f, t);
     print_links(f, t);
 }

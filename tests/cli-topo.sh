@@ -30,6 +30,7 @@ shows() {
 expect 0 0
 shows 'PowerNV 8335-GTB'
 shows '^  cuda:3  GPU 3, node 1$'
+shows '^order of the GPUs (NVLink matrix of hwloc)$'
 expect 0 0 --devices cuda:1/2,cpu:0 --svg "$work/a.svg"
 shows '^  cuda:1/2.1  GPU 1, node 0$'
 grep -q '</svg>' "$work/a.svg" || failed=1

@@ -147,6 +147,7 @@ static void draws_an_nvswitch_machine(void **state)
     must_have(s.text, "cuda:15  Tesla V100-SXM3-32GB-H, 0000:e7:00.0, node 1\n");
     must_have(s.text, "links: not measured");
     assert_int_equal(count(s.text, "   150"), 16 * 15);
+    must_have(s.text, "order of the GPUs (NVLink matrix of hwloc)\n  cuda:0,cuda:1,");
     must_be_picture(s.svg);
     assert_int_equal(count(s.svg, ">150<"), 16 * 15);
     assert_int_equal(count(s.svg, "Tesla V100"), 16);
@@ -167,6 +168,31 @@ static void draws_a_machine_without_switch(void **state)
     must_have(s.text, "  cuda:3       -     -    40      \n");
     must_be_picture(s.svg);
     assert_int_equal(count(s.svg, ">40<"), 4);
+    drop(&s);
+}
+
+/* What --devices takes if nobody says is the chain that is shown. */
+static void orders_the_gpus(void **state)
+{
+    static const char order[] = "cuda:0,cuda:2,cuda:4,cuda:6,cuda:5,cuda:7,cuda:1,cuda:3";
+    struct seen s = look("topologies/islands-8gpu.xml", "auto", "a.svg");
+    (void)state;
+
+    assert_int_equal(s.err, 0);
+    must_have(s.text, "order of the GPUs (NVLink matrix of hwloc)\n  ");
+    must_have(s.text, order);
+    must_have(s.text, "lanes\n  cuda:0  GPU 0, node 0\n  cuda:2  GPU 2, node 0\n"
+                      "  cuda:4  GPU 4, node 1\n  cuda:6  GPU 6, node 1\n  cuda:5  ");
+    must_have(s.svg, order);
+    must_be_picture(s.svg);
+    drop(&s);
+    s = look("topologies/pcie-4gpu.xml", NULL, "a.svg");
+    must_have(s.text, "order of the GPUs (sockets and NUMA nodes)\n"
+                      "  cuda:0,cuda:1,cuda:2,cuda:3\n");
+    drop(&s);
+    s = look("topologies/one-gpu.xml", NULL, "a.svg");
+    assert_int_equal(count(s.text, "order"), 0);
+    assert_int_equal(count(s.svg, "Order"), 0);
     drop(&s);
 }
 
@@ -214,6 +240,7 @@ int main(void)
         cmocka_unit_test(shows_this_machine),
         cmocka_unit_test(draws_an_nvswitch_machine),
         cmocka_unit_test(draws_a_machine_without_switch),
+        cmocka_unit_test(orders_the_gpus),
         cmocka_unit_test(draws_lanes_of_another_machine),
         cmocka_unit_test(fails_in_one_line),
     };
