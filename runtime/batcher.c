@@ -97,10 +97,16 @@ void batcher_fini(struct batcher *b)
     *b = (struct batcher){0};
 }
 
+static void begin_sequence(struct batcher *b, int index)
+{
+    const struct session *s = b->session;
+    b->next_sequence = index;
+    b->next_token = index < s->n_sequences ? s->sequences[index].cached : 0;
+}
+
 void batcher_rewind(struct batcher *b)
 {
-    b->next_sequence = 0;
-    b->next_token = 0;
+    begin_sequence(b, 0);
 }
 
 /* Points batch i of a set at its host memory, for these sizes. */
@@ -216,8 +222,7 @@ static bool cut_piece(struct batcher *b, struct segment *segs, int *n, int *rows
         if (b->next_token < q->n_prompt)
             break;
         *samples += !score && q->max_new > 0;
-        b->next_sequence++;
-        b->next_token = 0;
+        begin_sequence(b, b->next_sequence + 1);
         if (score)
             break;
     }

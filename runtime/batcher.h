@@ -35,7 +35,7 @@ int batcher_init(struct batcher *b, struct session *s,
                  const struct kernel_sampling *sampling, float **logits);
 void batcher_fini(struct batcher *b);
 
-/* Back to the first token of the first prompt. */
+/* Back to the first prompt, behind what of it is cached. */
 void batcher_rewind(struct batcher *b);
 
 /* The next pieces of the prompts, at most BATCHER_WINDOW; set->n is 0 when none is left. -ENOMEM. A piece has at most

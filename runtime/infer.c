@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "runtime/setup.h"
-
 static size_t row_bytes(const struct infer *f, const struct lane *lane)
 {
     return f->config.model->config.C * dtype_block_bytes(lane->ctx->dtype);
@@ -126,7 +124,8 @@ static int create_links(struct infer *f)
     return err;
 }
 
-int infer_create(struct infer **out, const struct infer_config *config)
+/* Stages that are described and counted, and take nothing yet. */
+static int describe(struct infer **out, const struct infer_config *config)
 {
     struct infer *f = calloc(1, sizeof(*f));
     if (!f)
@@ -139,8 +138,31 @@ int infer_create(struct infer **out, const struct infer_config *config)
         err = create_stages(f);
     if (!err)
         err = predict(f);
-    if (!err)
-        err = take_memory(f);
+    if (err)
+        infer_destroy(f);
+    else
+        *out = f;
+    return err;
+}
+
+int infer_fits(const struct infer_config *config, struct setup_shortage *s)
+{
+    struct infer *f;
+    int err = describe(&f, config);
+    if (err)
+        return err;
+    err = setup_fits(s, config->lanes, f->lane_bytes);
+    infer_destroy(f);
+    return err;
+}
+
+int infer_create(struct infer **out, const struct infer_config *config)
+{
+    struct infer *f;
+    int err = describe(&f, config);
+    if (err)
+        return err;
+    err = take_memory(f);
     if (!err)
         err = create_data(f);
     if (!err)

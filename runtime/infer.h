@@ -5,6 +5,7 @@
 
 #include "runtime/engine.h"
 #include "runtime/link.h"
+#include "runtime/setup.h"
 #include "stages/stage.h"
 
 /* Buffers of hidden states per stage: one computed, one sent, one received. */
@@ -55,6 +56,10 @@ struct infer {
  * weights. StarPU runs and the lanes have their workers. One line for what does not fit, by how much. */
 int infer_create(struct infer **out, const struct infer_config *config);
 void infer_destroy(struct infer *f);
+
+/* Whether infer_create would find the memory for it, by the same prediction. Takes nothing. -ENOMEM, without a line,
+ * and *s if not. */
+int infer_fits(const struct infer_config *config, struct setup_shortage *s);
 
 /* Submits a plan of forward ops. batches (plan->micro_batches) and what they point to live until step_end. */
 int infer_step(struct infer *f, const struct sched_plan *plan, struct batch **batches,

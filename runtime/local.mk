@@ -14,6 +14,7 @@ libpenstock_core_la_SOURCES += \
 	%D%/place_parse.c \
 	%D%/batcher.c \
 	%D%/batcher.h \
+	%D%/bench.c \
 	%D%/checkpoint.c \
 	%D%/checkpoint.h \
 	%D%/engine.c \

@@ -133,6 +133,42 @@ int penstock_generate(struct penstock_report *report,
                       const struct penstock_generate *work);
 void penstock_report_free(struct penstock_report *report);
 
+/* A measurement: of `sequences` at once, each with `depth` tokens in the KV cache already, the time that `prompt` tokens
+ * and then `generate` new ones take; one of both may be 0. */
+struct penstock_bench_case {
+    int prompt, generate, depth;
+    int sequences;
+    int micro_batches, ubatch; /* in place of the options' */
+};
+
+struct penstock_bench_result {
+    int index; /* of the case */
+    const char
+        *skipped; /* why it did not run; NULL: it ran, and what follows is filled */
+    const double *seconds; /* (n) of every repetition */
+    int n, micro_batches;
+    const char *link;
+    double bubble;        /* idle / (lanes x time), mean of the repetitions */
+    const char *schedule; /* this and what follows is always filled */
+    int stages;
+    const char *backend;   /* "CPU", "CUDA" or "CUDA,CPU" */
+    const char *cpu, *gpu; /* their names; "" if unknown, or if no lane is one */
+};
+
+struct penstock_bench {
+    const struct penstock_bench_case *cases; /* (n_cases) */
+    int n_cases, repetitions;
+    /* Called for every case in its turn; *result lives as long as the call. Non-zero ends the benchmark. */
+    int (*on_result)(void *user, const struct penstock_bench_result *result);
+    void *user;
+};
+
+/* Measures every case that fits, after one run that is not counted, on random ids. A case runs on the stages that
+ * penstock_generate would cut for it; cases in a row that have the same stages and fit together share what is loaded.
+ * What on_result returned, if that was not 0; -ETIMEDOUT: an op does not end, and the process should. */
+int penstock_bench(const struct penstock_options *options,
+                   const struct penstock_bench *work);
+
 struct penstock_score {
     const struct penstock_prompt *sequences; /* (n_sequences) */
     int n_sequences;
@@ -180,7 +216,7 @@ struct penstock_schedule {
     int chunks;            /* stages per lane; 0: the schedule's own */
     int micro_batches;     /* 0: one per lane */
     const char *recompute; /* "none", "layer", "selective"; NULL: none */
-    double deadline;       /* seconds without any op ending until the run is given up; 0: 600 */
+    double deadline; /* seconds without any op ending until the run is given up; 0: 600 */
 };
 
 struct penstock_gradient {
@@ -216,29 +252,33 @@ struct penstock_train_step {
     double bubble, bubble_predicted, plan_s, plan_s_predicted;
     /* Of the part that is not trained on, after this step and, at the run's first, before it; NAN: not computed. */
     double held_out_loss, held_out_loss_before;
-    const char *const *lanes;                          /* (n_lanes) their names */
+    const char *const *lanes;                        /* (n_lanes) their names */
     const size_t *lane_bytes, *lane_bytes_predicted; /* (n_lanes) memory that is in use */
     int n_lanes;
 };
 
 struct penstock_train {
-    const char *data; /* text, or documents in .jsonl or .json: {"text"}, {"ids"}, lists of ids */
-    bool unpacked;    /* every document is a sequence, else they are packed one behind the other */
-    int batch;        /* sequences of a step */
-    int positions;    /* predicted positions of a sequence: it has a token more */
-    long steps;       /* of the whole run, those before a resume included */
+    const char *
+        data; /* text, or documents in .jsonl or .json: {"text"}, {"ids"}, lists of ids */
+    bool
+        unpacked; /* every document is a sequence, else they are packed one behind the other */
+    int batch;     /* sequences of a step */
+    int positions; /* predicted positions of a sequence: it has a token more */
+    long steps;    /* of the whole run, those before a resume included */
     double lr, min_lr;
     long warmup;       /* steps in which the learning rate rises to lr */
     const char *decay; /* from lr to min_lr: "cosine", "linear", "none"; NULL: cosine */
     double beta1, beta2, eps, weight_decay; /* AdamW */
     double clip;                            /* largest 2-norm of the gradient; 0: any */
-    uint64_t seed;                          /* of the data's order; 0: on a resume the first run's */
+    uint64_t seed;   /* of the data's order; 0: on a resume the first run's */
     double held_out; /* share of the data that is not trained on, [0, 1) */
-    long eval_every; /* steps between losses of that part; 0: only before the first step and after the last */
+    long
+        eval_every; /* steps between losses of that part; 0: only before the first step and after the last */
     const char *save; /* folder of checkpoints; NULL: none are written */
     long save_every;  /* steps; 0: only at the end */
     int keep;         /* newest checkpoints that stay; 0: 2 */
-    const char *resume; /* a checkpoint, or a folder whose newest is meant; it takes the place of options' model */
+    const char *
+        resume; /* a checkpoint, or a folder whose newest is meant; it takes the place of options' model */
     /* A step is done; non-zero: save and end. NULL: none. */
     int (*on_step)(void *user, const struct penstock_train_step *step);
     /* A checkpoint of so many steps is complete on the disk; NULL: none. */
@@ -258,6 +298,8 @@ int penstock_train(const struct penstock_options *options,
 struct penstock_model_info {
     char arch[16];
     size_t vocabulary, layers, hidden, max_context;
+    size_t parameters, bytes; /* of the weights; those of a shape count as fp32 */
+    char type[16]; /* that most weights have in the files: "BF16"; a shape's: "random" */
     int32_t eos[16];
     int n_eos;
     int32_t bos; /* -1: none */

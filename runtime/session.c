@@ -20,6 +20,7 @@
  * in rows, of a CPU core and of a data-centre GPU. Rough until costs are measured. */
 #define CPU_FLOOR_ROWS 12
 #define GPU_FLOOR_ROWS 160
+
 /* The context: what is asked for, else what the longest sequence needs, never more than the model has. */
 static int choose_context(struct session *s, const struct penstock_options *o,
                           const struct session_work *w)
@@ -70,19 +71,34 @@ static size_t blocks_of(size_t tokens)
     return (tokens + KERNEL_KV_BLOCK - 1) / KERNEL_KV_BLOCK;
 }
 
+static int check_prompts(const struct session *s, const struct session_work *w)
+{
+    int err = 0;
+    for (int i = 0; i < w->n_prompts && !err; i++)
+        err = check_prompt(s, w, i);
+    return err;
+}
+
+static void free_sequences(struct session *s)
+{
+    for (int i = 0; s->sequences && i < s->n_sequences; i++)
+        free(s->sequences[i].tokens);
+    free(s->sequences);
+    s->sequences = NULL;
+    s->n_sequences = 0;
+}
+
 /* Makes the sequences; counts their KV blocks. */
 static int make_sequences(struct session *s, const struct session_work *w)
 {
     size_t blocks = 0;
+    free_sequences(s);
     s->sequences = calloc(w->n_prompts ? w->n_prompts : 1, sizeof(*s->sequences));
     if (!s->sequences)
         return log_no_memory("the sequences");
     s->n_sequences = w->n_prompts;
     for (int i = 0; i < w->n_prompts; i++) {
         struct sequence *q = &s->sequences[i];
-        int err = check_prompt(s, w, i);
-        if (err)
-            return err;
         q->prompt = w->prompts[i].ids;
         q->n_prompt = w->prompts[i].n;
         q->max_new = s->context - q->n_prompt;
@@ -185,16 +201,18 @@ static struct partition_work count_work(const struct session *s,
     return p;
 }
 
-static int place_stages(struct session *s, const struct penstock_options *o,
-                        const struct session_work *w)
+int session_cut(struct session *s, const struct penstock_options *o,
+                const struct session_work *w)
 {
     const struct model_config *c = &s->machine.model->config;
     struct partition_work work = count_work(s, w);
     double layer, embed, head, *speed = calloc(s->n_stages, sizeof(*speed));
     int err = 0;
 
-    s->ranges = calloc(s->n_stages, sizeof(*s->ranges));
-    s->stage_lane = calloc(s->n_stages, sizeof(*s->stage_lane));
+    if (!s->ranges)
+        s->ranges = calloc(s->n_stages, sizeof(*s->ranges));
+    if (!s->stage_lane)
+        s->stage_lane = calloc(s->n_stages, sizeof(*s->stage_lane));
     if (!speed || !s->ranges || !s->stage_lane)
         err = log_no_memory("the stages");
     for (int i = 0; i < s->n_stages && !err; i++) {
@@ -217,49 +235,93 @@ static int place_stages(struct session *s, const struct penstock_options *o,
     return err;
 }
 
-static int start_engine(struct session *s, const struct penstock_options *o)
+static struct infer_config engine_config(struct session *s,
+                                         const struct batch_limits *limits, int groups)
 {
-    return infer_create(&s->infer, &(struct infer_config){
-                                       .model = s->machine.model,
-                                       .place = s->machine.place,
-                                       .lanes = &s->machine.lanes,
-                                       .n_stages = s->n_stages,
-                                       .ranges = s->ranges,
-                                       .stage_lane = s->stage_lane,
-                                       .limits = s->limits,
-                                       .groups = s->groups,
-                                       .link = s->machine.link,
-                                       .order = s->machine.order,
-                                       .deadline = DEADLINE_S,
-                                       .progress = o->progress,
-                                       .user = o->user,
-                                   });
+    return (struct infer_config){
+        .model = s->machine.model,
+        .place = s->machine.place,
+        .lanes = &s->machine.lanes,
+        .n_stages = s->n_stages,
+        .ranges = s->ranges,
+        .stage_lane = s->stage_lane,
+        .limits = *limits,
+        .groups = groups,
+        .link = s->machine.link,
+        .order = s->machine.order,
+        .deadline = DEADLINE_S,
+    };
 }
 
-int session_open(struct session *s, const struct penstock_options *o,
-                 const struct session_work *w)
+int session_fits(struct session *s, const struct batch_limits *limits, int groups,
+                 struct setup_shortage *why)
+{
+    struct infer_config config = engine_config(s, limits, groups);
+    return infer_fits(&config, why);
+}
+
+int session_load(struct session *s, const struct penstock_options *o,
+                 const struct batch_limits *limits, int groups)
+{
+    struct infer_config config = engine_config(s, limits, groups);
+    config.progress = o->progress;
+    config.user = o->user;
+    return infer_create(&s->infer, &config);
+}
+
+void session_unload(struct session *s)
+{
+    infer_destroy(s->infer);
+    s->infer = NULL;
+}
+
+int session_prepare(struct session *s, const struct penstock_options *o)
 {
     *s = (struct session){0};
     int err = machine_open(&s->machine, o);
     if (err)
         return err;
     err = count_stages(s, o);
-    if (!err)
-        err = count_groups(s, o, w);
-    if (!err)
-        err = choose_context(s, o, w);
+    if (err)
+        session_close(s);
+    return err;
+}
+
+int session_start(struct session *s, const struct penstock_options *o)
+{
+    int lanes = s->n_stages < s->machine.n_specs ? s->n_stages : s->machine.n_specs;
+    return machine_start(&s->machine, o, lanes);
+}
+
+int session_take(struct session *s, const struct penstock_options *o,
+                 const struct session_work *w)
+{
+    int err = count_groups(s, o, w);
+    s->limits = (struct batch_limits){0};
     if (!err)
         err = make_sequences(s, w);
     if (!err)
         set_limits(s, w);
+    return err;
+}
+
+int session_open(struct session *s, const struct penstock_options *o,
+                 const struct session_work *w)
+{
+    int err = session_prepare(s, o);
+    if (err)
+        return err;
+    err = choose_context(s, o, w);
     if (!err)
-        err = machine_start(&s->machine, o,
-                            s->n_stages < s->machine.n_specs ? s->n_stages
-                                                             : s->machine.n_specs);
+        err = check_prompts(s, w);
     if (!err)
-        err = place_stages(s, o, w);
+        err = session_take(s, o, w);
     if (!err)
-        err = start_engine(s, o);
+        err = session_start(s, o);
+    if (!err)
+        err = session_cut(s, o, w);
+    if (!err)
+        err = session_load(s, o, &s->limits, s->groups);
     if (err)
         session_close(s);
     return err;
@@ -271,17 +333,15 @@ void session_close(struct session *s)
         return;
     infer_destroy(s->infer);
     machine_close(&s->machine);
-    for (int i = 0; s->sequences && i < s->n_sequences; i++)
-        free(s->sequences[i].tokens);
-    free(s->sequences);
+    free_sequences(s);
     free(s->ranges);
     free(s->stage_lane);
     *s = (struct session){0};
 }
 
-/* The kind that all links are of; "none" on one lane, "mixed" if they differ. */
-static const char *link_name(const struct infer *f)
+const char *session_link(const struct session *s)
 {
+    const struct infer *f = s->infer;
     const char *name = "none";
     for (int i = 1; i < f->config.n_stages; i++) {
         if (!f->links[i])
@@ -294,18 +354,31 @@ static const char *link_name(const struct infer *f)
     return name;
 }
 
+static double span(const struct engine *e)
+{
+    return e->last > e->first ? e->last - e->first : 0;
+}
+
+double session_bubble(const struct session *s)
+{
+    const struct engine *e = &s->infer->engine;
+    double busy = 0;
+    for (int i = 0; i < s->n_stages; i++)
+        busy += engine_busy(e, i);
+    return span(e) > 0 ? 1 - busy / (s->machine.lanes.n * span(e)) : 0;
+}
+
 int session_report(const struct session *s, struct penstock_report *r)
 {
     const struct infer *f = s->infer;
     const struct engine *e = &f->engine;
-    double span = e->last > e->first ? e->last - e->first : 0, busy = 0;
 
     r->stages = calloc(s->n_stages, sizeof(*r->stages));
     if (!r->stages)
         return log_no_memory("the report");
     r->n_stages = s->n_stages;
     r->micro_batches = s->groups;
-    snprintf(r->link, sizeof(r->link), "%s", link_name(f));
+    snprintf(r->link, sizeof(r->link), "%s", session_link(s));
     for (int i = 0; i < s->n_stages; i++) {
         const struct lane *lane = &s->machine.lanes.lanes[s->stage_lane[i]];
         struct penstock_stage_report *t = &r->stages[i];
@@ -318,9 +391,8 @@ int session_report(const struct session *s, struct penstock_report *r)
         /* What kernels took for themselves is the lane's: shown with its first stage. */
         if (!i || s->stage_lane[i] != s->stage_lane[i - 1])
             t->bytes_measured += lane->ctx->scratch_bytes;
-        t->busy = span > 0 ? engine_busy(e, i) / span : 0;
-        busy += engine_busy(e, i);
+        t->busy = span(e) > 0 ? engine_busy(e, i) / span(e) : 0;
     }
-    r->bubble = span > 0 ? 1 - busy / (s->machine.lanes.n * span) : 0;
+    r->bubble = session_bubble(s);
     return 0;
 }

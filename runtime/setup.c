@@ -20,38 +20,44 @@ static size_t host_memory_free(void)
     return kib ? kib * 1024 : SIZE_MAX;
 }
 
-/* Refuses, before anything is taken, what the lanes of one memory cannot hold together. */
-static int check_memory(const struct lane_set *lanes, const size_t *bytes, int device,
-                        const char *advice)
+/* What the lanes of one memory need together, and what it has free. */
+static int weigh_memory(struct setup_shortage *s, const struct lane_set *lanes,
+                        const size_t *bytes, int device)
 {
-    size_t need = 0, have = 0;
-    const char *name = "host memory";
     struct device_info info;
 
+    *s = (struct setup_shortage){.name = "host memory"};
     for (int l = 0; l < lanes->n; l++)
         if (lanes->lanes[l].spec.device == device) {
-            need += bytes[l];
-            name = device < 0 ? name : lanes->lanes[l].spec.name;
+            s->need += bytes[l];
+            s->name = device < 0 ? s->name : lanes->lanes[l].spec.name;
         }
     if (device < 0)
-        have = host_memory_free();
+        s->have = host_memory_free();
     else if (device_query(&info, device))
         return -ENODEV;
     else
-        have = info.mem_free;
-    if (need <= have)
-        return 0;
-    log_error("out of memory: %s needs %.2f GiB and has %.2f GiB free; use %s", name,
-              need / 1073741824.0, have / 1073741824.0, advice);
-    return -ENOMEM;
+        s->have = info.mem_free;
+    return s->need <= s->have ? 0 : -ENOMEM;
+}
+
+int setup_fits(struct setup_shortage *s, const struct lane_set *lanes,
+               const size_t *bytes)
+{
+    int err = 0;
+    for (int l = 0; l < lanes->n && !err; l++)
+        err = weigh_memory(s, lanes, bytes, lanes->lanes[l].spec.device);
+    return err;
 }
 
 int setup_memory(struct lane_set *lanes, struct place *place, const size_t *bytes,
                  const char *advice)
 {
-    int err = 0;
-    for (int l = 0; l < lanes->n && !err; l++)
-        err = check_memory(lanes, bytes, lanes->lanes[l].spec.device, advice);
+    struct setup_shortage s;
+    int err = setup_fits(&s, lanes, bytes);
+    if (err == -ENOMEM)
+        log_error("out of memory: %s needs %.2f GiB and has %.2f GiB free; use %s",
+                  s.name, s.need / 0x1p30, s.have / 0x1p30, advice);
     for (int l = 0; l < lanes->n && !err; l++) {
         struct lane *lane = &lanes->lanes[l];
         err = arena_init(&lane->arena, lane->ctx, bytes[l]);

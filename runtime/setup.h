@@ -6,6 +6,16 @@
 #include "runtime/link.h"
 #include "stages/stage.h"
 
+/* A memory that cannot hold what its lanes need together. */
+struct setup_shortage {
+    const char *name;  /* of a lane in it, or "host memory"; as long as the lanes */
+    size_t need, have; /* bytes */
+};
+
+/* Whether every lane l can have bytes[l]. -ENOMEM, without a line, and *s if not. */
+int setup_fits(struct setup_shortage *s, const struct lane_set *lanes,
+               const size_t *bytes);
+
 /* Gives every lane an arena of bytes[lane]. Before anything is taken, one line for what does not fit, by how
  * much, and the advice: what to use instead. */
 int setup_memory(struct lane_set *lanes, struct place *place, const size_t *bytes,

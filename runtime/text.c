@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "runtime/penstock.h"
-#include "stages/model.h"
+#include "stages/params.h"
 #include "stages/tokenizer.h"
 
 struct penstock_text {
@@ -123,6 +123,29 @@ int penstock_stream_flush(struct penstock_stream *s, const char **text, size_t *
     return tokenizer_stream_flush(s->stream, text, len);
 }
 
+/* Counts the weights, and finds the type that most of them have. */
+static int count_weights(const struct model *m, struct penstock_model_info *info)
+{
+    size_t of_type[DTYPE_COUNT] = {0};
+    enum dtype most = DTYPE_F32;
+    struct params p;
+    int err = params_init(&p, &m->config, 0, m->config.L, true, true);
+
+    for (size_t i = 0; i < p.n && !err; i++) {
+        enum dtype type = model_tensor(m, p.list[i].weight, p.list[i].layer)->dtype;
+        size_t n = p.list[i].rows * p.list[i].cols, bytes;
+        err = dtype_bytes(&bytes, type, n);
+        info->parameters += n;
+        info->bytes += err ? 0 : bytes;
+        of_type[type] += n;
+        most = of_type[type] > of_type[most] ? type : most;
+    }
+    snprintf(info->type, sizeof(info->type), "%s",
+             m->random ? "random" : dtype_name(most));
+    params_fini(&p);
+    return err;
+}
+
 int penstock_model_query(const struct penstock_options *o,
                          struct penstock_model_info *info)
 {
@@ -141,8 +164,9 @@ int penstock_model_query(const struct penstock_options *o,
     };
     memcpy(info->eos, c->eos, sizeof(info->eos));
     memcpy(info->arch, c->arch, sizeof(info->arch));
+    err = count_weights(m, info);
     model_close(m);
-    return 0;
+    return err;
 }
 
 void penstock_set_verbosity(int level)
