@@ -2,6 +2,7 @@
 #ifndef PENSTOCK_CMD_H
 #define PENSTOCK_CMD_H
 
+int cmd_bench(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_score(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);

@@ -1,6 +1,11 @@
 # Sources of penstock(1), one a line, headers too.
 penstock_SOURCES += \
+	%D%/bench.c \
+	%D%/bench_print.c \
+	%D%/bench_print.h \
 	%D%/grad.c \
+	%D%/lists.c \
+	%D%/lists.h \
 	%D%/main.c \
 	%D%/cmd.h \
 	%D%/error.c \

@@ -14,6 +14,7 @@ static const struct command {
 } commands[] = {
     {"run", cmd_run, "generate text with a model cut into stages"},
     {"score", cmd_score, "log-likelihood and perplexity of a text"},
+    {"bench", cmd_bench, "tokens per second, over many sizes and set-ups"},
     {"train", cmd_train, "train a model, through any schedule"},
     {"grad", cmd_grad, "loss and gradients of given sequences, through any schedule"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},

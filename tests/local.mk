@@ -74,6 +74,7 @@ EXTRA_DIST += %D%/topologies
 # --- cli ---
 SCRIPT_TESTS += \
 	%D%/cli-bad.sh \
+	%D%/cli-bench.sh \
 	%D%/cli-output.sh \
 	%D%/cli-topo.sh \
 	%D%/cli-train.sh
