@@ -9,55 +9,81 @@
 int events_init(struct events *e, const struct lane *lane)
 {
     *e = (struct events){.lane = lane};
+    pthread_mutex_init(&e->lock, NULL);
     if (lane->spec.kind == LANE_CPU)
         return 0;
     int err = events_take(e, &e->base);
     if (!err)
-        err = device_event_record(e->base, lane->stream);
+        err = device_event_record(e->base->handle, lane->stream);
     if (!err)
-        err = device_event_sync(e->base);
+        err = device_event_sync(e->base->handle);
     e->base_time = time_now();
     return err;
 }
 
 void events_fini(struct events *e)
 {
-    if (e->base)
-        device_event_destroy(e->base);
-    for (int i = 0; i < e->n; i++)
-        device_event_destroy(e->free[i]);
-    free(e->free);
+    if (!e->lane)
+        return;
+    event_drop(e->base);
+    while (e->free) {
+        struct event *first = e->free;
+        e->free = first->next;
+        device_event_destroy(first->handle);
+        free(first);
+    }
+    pthread_mutex_destroy(&e->lock);
     *e = (struct events){0};
 }
 
-int events_take(struct events *e, void **event)
+static int create(struct events *e, struct event **out)
 {
-    if (e->n) {
-        *event = e->free[--e->n];
-        return 0;
-    }
-    return device_event_create(event, e->lane->spec.device, true);
+    struct event *new = calloc(1, sizeof(*new));
+    if (!new)
+        return log_no_memory("an event");
+    *new = (struct event){.home = e, .holders = 1};
+    int err = device_event_create(&new->handle, e->lane->spec.device, true);
+    if (err)
+        free(new);
+    else
+        *out = new;
+    return err;
 }
 
-void events_give(struct events *e, void *event)
+int events_take(struct events *e, struct event **out)
 {
-    if (e->n == e->cap) {
-        int cap = e->cap ? 2 * e->cap : 64;
-        void **more = realloc(e->free, cap * sizeof(*more));
-        if (!more) {
-            device_event_destroy(event);
-            return;
-        }
-        e->free = more;
-        e->cap = cap;
-    }
-    e->free[e->n++] = event;
+    pthread_mutex_lock(&e->lock);
+    struct event *first = e->free;
+    if (first)
+        e->free = first->next;
+    pthread_mutex_unlock(&e->lock);
+    if (!first)
+        return create(e, out);
+    first->holders = 1;
+    *out = first;
+    return 0;
 }
 
-int events_time(const struct events *e, double *seconds, void *event)
+struct event *event_hold(struct event *e)
+{
+    __atomic_add_fetch(&e->holders, 1, __ATOMIC_RELAXED);
+    return e;
+}
+
+void event_drop(struct event *e)
+{
+    if (!e || __atomic_sub_fetch(&e->holders, 1, __ATOMIC_ACQ_REL))
+        return;
+    pthread_mutex_lock(&e->home->lock);
+    e->next = e->home->free;
+    e->home->free = e;
+    pthread_mutex_unlock(&e->home->lock);
+}
+
+int event_time(const struct event *e, double *seconds)
 {
     double since = 0;
-    int err = device_event_elapsed(&since, e->base, event);
-    *seconds = e->base_time + since;
+    int err = device_event_elapsed(&since, e->home->base->handle, e->handle);
+    *seconds = e->home->base_time + since;
     return err;
 }

@@ -14,32 +14,30 @@ static struct batch *batch_of(const struct op_task *o)
     return ((struct batch **)o->step->work)[o->op.mb];
 }
 
-static int forward(struct op_task *o, void *stream)
+static int forward(struct op_task *o)
 {
     struct infer *f = infer_of(o->step);
-    (void)stream;
     return stage_forward(f->stages[o->op.stage], batch_of(o),
                          f->rings[f->ring_of[o->op.stage]].x[o->slot]);
 }
 
-static int receive(struct op_task *o, void *stream)
+static int receive(struct op_task *o)
 {
     struct infer *f = infer_of(o->step);
     int s = o->op.stage;
     size_t row = f->config.model->config.C *
                  dtype_block_bytes(engine_lane(&f->engine, s)->ctx->dtype);
-    return link_transfer(f->links[s], f->rings[s].x[o->slot],
-                         f->rings[f->ring_of[s - 1]].x[o->slot], batch_of(o)->rows * row,
-                         stream);
+    return link_enqueue(o->link, f->rings[s].x[o->slot],
+                        f->rings[f->ring_of[s - 1]].x[o->slot], batch_of(o)->rows * row);
 }
 
-static int receive_tokens(struct op_task *o, void *stream)
+static int receive_tokens(struct op_task *o)
 {
     struct infer *f = infer_of(o->step);
     const struct batch *b = batch_of(o);
-    return link_transfer(f->tokens_link, f->stages[0]->tokens + b->slot_first,
-                         f->stages[f->config.n_stages - 1]->tokens + b->slot_first,
-                         b->slot_count * sizeof(int32_t), stream);
+    return link_enqueue(o->link, f->stages[0]->tokens + b->slot_first,
+                        f->stages[f->config.n_stages - 1]->tokens + b->slot_first,
+                        b->slot_count * sizeof(int32_t));
 }
 
 static struct op_task *new_op(struct step *s, int kind, int stage, int mb)
@@ -59,8 +57,7 @@ static int submit_receive(struct step *s, int stage, int mb)
         {f->rings[f->ring_of[stage - 1]].data[o->slot], false},
         {f->rings[stage].data[o->slot], true},
     };
-    return step_transfer(o, "RECV_F", engine_lane(&f->engine, stage - 1),
-                         engine_lane(&f->engine, stage), receive, uses, 2);
+    return step_transfer(o, "RECV_F", f->links[stage], receive, uses, 2);
 }
 
 /* Tokens of the batch's groups from the last stage to the first. */
@@ -76,9 +73,8 @@ static int submit_tokens(struct step *s, int mb)
         uses[2 * i] = (struct task_use){f->drawn[b->group_first + i], false};
         uses[2 * i + 1] = (struct task_use){f->taken[b->group_first + i], true};
     }
-    int err = step_transfer(
-        o, "the tokens", engine_lane(&f->engine, f->config.n_stages - 1),
-        engine_lane(&f->engine, 0), receive_tokens, uses, 2 * b->group_count);
+    int err = step_transfer(o, "the tokens", f->tokens_link, receive_tokens, uses,
+                            2 * b->group_count);
     free(uses);
     return err;
 }

@@ -46,7 +46,7 @@ enum link_kind link_kind_pick(const struct lane *from, const struct lane *to)
 {
     if (on_cpu(from) != on_cpu(to))
         return LINK_HOST;
-    if (on_cpu(from) || from->spec.device == to->spec.device || !link_nccl.transfer)
+    if (on_cpu(from) || from->spec.device == to->spec.device || !link_nccl.enqueue)
         return LINK_COPY;
     return LINK_NCCL;
 }
@@ -56,7 +56,7 @@ bool link_can_join(enum link_kind kind, const struct lane *from, const struct la
 {
     const char *reason = NULL;
 
-    if (kind == LINK_NCCL && !link_nccl.transfer)
+    if (kind == LINK_NCCL && !link_nccl.enqueue)
         reason = "this build has no NCCL: use copy or auto";
     else if (kind == LINK_NCCL && on_cpu(from) && on_cpu(to))
         reason = "NCCL joins GPUs alone: use copy or auto between CPU lanes";
@@ -68,6 +68,32 @@ bool link_can_join(enum link_kind kind, const struct lane *from, const struct la
         *why = reason;
     return !reason;
 }
+
+/* ---- Sides ------------------------------------------------------------------------------------ */
+
+static void destroy_side(struct link_side *s)
+{
+    if (s->event)
+        device_event_destroy(s->event);
+    if (s->stream)
+        device_stream_destroy(s->stream);
+}
+
+int link_add_side(struct link *l, int device)
+{
+    struct link_side *s = &l->side[l->n_sides++];
+    s->device = device;
+    int err = device_stream_create(&s->stream, device, true);
+    return err ? err : device_event_create(&s->event, device, false);
+}
+
+int link_side_join(struct link_side *s, void *stream)
+{
+    int err = device_event_record(s->event, s->stream);
+    return err ? err : device_stream_wait(stream, s->event);
+}
+
+/* ---- Links ------------------------------------------------------------------------------------ */
 
 int link_create(struct link **out, enum link_kind kind, struct lane *from,
                 struct lane *to, size_t max_bytes, bool backward)
@@ -93,7 +119,7 @@ int link_create(struct link **out, enum link_kind kind, struct lane *from,
                        .backward = backward};
     int err = l->ops->create(l);
     if (err) {
-        free(l);
+        link_destroy(l);
         return err;
     }
     *out = l;
@@ -104,11 +130,14 @@ void link_destroy(struct link *l)
 {
     if (!l)
         return;
-    l->ops->destroy(l);
+    if (l->ops->destroy)
+        l->ops->destroy(l);
+    for (int i = 0; i < l->n_sides; i++)
+        destroy_side(&l->side[i]);
     free(l);
 }
 
-int link_transfer(struct link *l, void *dst, const void *src, size_t bytes, void *after)
+int link_enqueue(struct link *l, void *dst, const void *src, size_t bytes)
 {
     if (bytes > l->max_bytes) {
         log_error("link %s from %s to %s was made for %zu bytes, not %zu",
@@ -116,45 +145,31 @@ int link_transfer(struct link *l, void *dst, const void *src, size_t bytes, void
                   l->max_bytes, bytes);
         return -EINVAL;
     }
-    return bytes ? l->ops->transfer(l, dst, src, bytes, after) : 0;
+    return bytes ? l->ops->enqueue(l, dst, src, bytes) : 0;
+}
+
+int link_finish(struct link *l, void *after)
+{
+    if (!l->n_sides)
+        return 0;
+    struct link_side *last = &l->side[l->n_sides - 1];
+    int err = device_event_record(last->event, last->stream);
+    if (err)
+        return err;
+    return after ? device_stream_wait(after, last->event)
+                 : device_event_sync(last->event);
+}
+
+int link_transfer(struct link *l, void *dst, const void *src, size_t bytes, void *after)
+{
+    int err = link_enqueue(l, dst, src, bytes);
+    return err ? err : link_finish(l, after);
 }
 
 void link_abort(struct link *l)
 {
     if (l->ops->abort)
         l->ops->abort(l);
-}
-
-/* ---- Sides ------------------------------------------------------------------------------------ */
-
-int link_side_create(struct link_side *s, int device)
-{
-    *s = (struct link_side){.device = device};
-    int err = device_stream_create(&s->stream, device, true);
-    if (!err)
-        err = device_event_create(&s->event, device, false);
-    if (err)
-        link_side_destroy(s);
-    return err;
-}
-
-void link_side_destroy(struct link_side *s)
-{
-    if (s->event)
-        device_event_destroy(s->event);
-    if (s->stream)
-        device_stream_destroy(s->stream);
-    *s = (struct link_side){0};
-}
-
-int link_side_record(struct link_side *s)
-{
-    return device_event_record(s->event, s->stream);
-}
-
-int link_side_finish(struct link_side *s, void *after)
-{
-    return after ? device_stream_wait(after, s->event) : device_event_sync(s->event);
 }
 
 /* ---- Measuring -------------------------------------------------------------------------------- */

@@ -16,19 +16,27 @@ struct link;
 struct link_ops {
     enum link_kind kind;
     int (*create)(struct link *l);
+    /* Sides are not its affair. NULL: nothing to do. */
     void (*destroy)(struct link *l);
-    /* See link_transfer. */
-    int (*transfer)(struct link *l, void *dst, const void *src, size_t bytes,
-                    void *after);
+    /* See link_enqueue. */
+    int (*enqueue)(struct link *l, void *dst, const void *src, size_t bytes);
     void (*abort)(struct link *l);
+};
+
+/* A stream of the link on one GPU, and the event that says how far it is. */
+struct link_side {
+    int device;
+    void *stream, *event;
 };
 
 struct link {
     const struct link_ops *ops;
     struct lane *from, *to; /* borrowed */
     size_t max_bytes;
-    bool backward; /* carries gradients: its own communicator set */
-    void *state;   /* the kind's own */
+    bool backward;            /* carries gradients: its own communicator set */
+    struct link_side side[2]; /* (n_sides): none between CPU lanes; source first */
+    int n_sides;
+    void *state; /* the kind's own */
 };
 
 extern const struct link_ops link_nccl, link_copy, link_host;
@@ -50,8 +58,13 @@ int link_create(struct link **out, enum link_kind kind, struct lane *from,
                 struct lane *to, size_t max_bytes, bool backward);
 void link_destroy(struct link *l);
 
-/* Copies src (on `from`) to dst (on `to`); what produced src is complete. One call at a time per link. Between CPU lanes it is done at return. Otherwise it is enqueued, and
- * the stream `after` (a cudaStream_t, or NULL: wait here) waits for both sides. */
+/* Copies src (on `from`) to dst (on `to`). One call at a time per link. Between CPU lanes it is done at return.
+ * Otherwise it is enqueued behind what the streams of the sides wait for, and the stream of the last side ends when
+ * both sides have. -EINVAL for more than max_bytes. */
+int link_enqueue(struct link *l, void *dst, const void *src, size_t bytes);
+/* Makes `after` (a cudaStream_t, or NULL: wait here) wait for all that was enqueued. */
+int link_finish(struct link *l, void *after);
+/* Both, of what is complete at the source. */
 int link_transfer(struct link *l, void *dst, const void *src, size_t bytes, void *after);
 
 /* Makes a transfer that hangs return (ncclCommAbort). */
@@ -64,17 +77,9 @@ int link_measure(struct link *l, struct place *place, double *seconds, size_t by
 
 /* ---- For the kinds --------------------------------------------------------------------------- */
 
-/* A stream of the link on one GPU, and the event that says how far it is. */
-struct link_side {
-    int device;
-    void *stream, *event;
-};
-
-int link_side_create(struct link_side *s, int device);
-void link_side_destroy(struct link_side *s);
-/* Marks the work given to the stream so far. */
-int link_side_record(struct link_side *s);
-/* Makes `after` wait for the mark; NULL: waits here. */
-int link_side_finish(struct link_side *s, void *after);
+/* One more side, with a non-blocking stream of high priority. The link destroys it. */
+int link_add_side(struct link *l, int device);
+/* Makes a stream wait for what a side's has been given so far. */
+int link_side_join(struct link_side *s, void *stream);
 
 #endif

@@ -1,7 +1,5 @@
 /* host: from a GPU through page-locked memory to another one; between a GPU and a CPU lane; memcpy
  * between CPU lanes. */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device.h"
@@ -10,100 +8,58 @@
 /* Between GPUs a transfer goes in pieces, so that one enters the host while the last one leaves it. */
 #define PIECE_BYTES ((size_t)2 << 20)
 
-struct host {
-    struct link_side in,
-        out; /* from the source GPU, to the destination GPU; stream NULL: a CPU lane */
-    uint8_t *stage; /* (max_bytes) page-locked, between GPUs */
-};
-
 static void destroy(struct link *l)
 {
-    struct host *h = l->state;
-
-    if (!h)
-        return;
-    link_side_destroy(&h->in);
-    link_side_destroy(&h->out);
-    if (h->stage)
-        device_host_free(h->stage);
-    free(h);
-    l->state = NULL;
+    if (l->state)
+        device_host_free(l->state);
 }
 
+/* Between GPUs: side[0] into the host's memory, side[1] out of it; l->state is that memory, (max_bytes). */
 static int create(struct link *l)
 {
-    bool from_gpu = l->from->spec.kind == LANE_CUDA,
-         to_gpu = l->to->spec.kind == LANE_CUDA;
-    struct host *h = calloc(1, sizeof(*h));
     int err = 0;
 
-    if (!h) {
-        log_error("no memory for a link");
-        return -ENOMEM;
-    }
-    l->state = h;
-    if (from_gpu)
-        err = link_side_create(&h->in, l->from->spec.device);
-    if (!err && to_gpu)
-        err = link_side_create(&h->out, l->to->spec.device);
-    if (!err && from_gpu && to_gpu && l->max_bytes)
-        err = device_host_alloc((void **)&h->stage, l->max_bytes);
-    if (err)
-        destroy(l);
+    if (l->from->spec.kind == LANE_CUDA)
+        err = link_add_side(l, l->from->spec.device);
+    if (!err && l->to->spec.kind == LANE_CUDA)
+        err = link_add_side(l, l->to->spec.device);
+    if (!err && l->n_sides == 2 && l->max_bytes)
+        err = device_host_alloc(&l->state, l->max_bytes);
     return err;
 }
 
-/* A copy between a GPU and a CPU lane, whose memory may be pageable: CUDA returns when it has read or
- * written it. */
-static int transfer_one(struct link_side *side, void *dst, const void *src, size_t bytes,
-                        void *after)
+static int enqueue_piece(struct link *l, uint8_t *dst, const uint8_t *src, size_t at,
+                         size_t bytes)
 {
-    int err = device_copy(dst, src, bytes, side->stream);
+    uint8_t *stage = (uint8_t *)l->state + at;
+    void *out = l->side[1].stream;
+    int err = device_copy(stage, src + at, bytes, l->side[0].stream);
 
     if (!err)
-        err = link_side_record(side);
-    return err ? err : link_side_finish(side, after);
+        err = link_side_join(&l->side[0], out);
+    return err ? err : device_copy(dst + at, stage, bytes, out);
 }
 
-static int transfer_piece(struct host *h, uint8_t *dst, const uint8_t *src, size_t at,
-                          size_t bytes)
+static int enqueue(struct link *l, void *dst, const void *src, size_t bytes)
 {
-    int err = device_copy(h->stage + at, src + at, bytes, h->in.stream);
-
-    if (!err)
-        err = link_side_record(&h->in);
-    if (!err)
-        err = link_side_finish(&h->in, h->out.stream);
-    return err ? err : device_copy(dst + at, h->stage + at, bytes, h->out.stream);
-}
-
-static int transfer(struct link *l, void *dst, const void *src, size_t bytes, void *after)
-{
-    struct host *h = l->state;
-
-    if (!h->in.stream && !h->out.stream) {
+    if (!l->n_sides)
         memcpy(dst, src, bytes);
-        return 0;
-    }
-    if (!h->in.stream)
-        return transfer_one(&h->out, dst, src, bytes, after);
-    if (!h->out.stream)
-        return transfer_one(&h->in, dst, src, bytes, after);
+    /* To or from a CPU lane, whose memory may be pageable: CUDA returns when it has read or written it. */
+    if (l->n_sides < 2)
+        return l->n_sides ? device_copy(dst, src, bytes, l->side[0].stream) : 0;
 
-    /* The last transfer may still be leaving the staging buffer. */
-    int err = device_stream_wait(h->in.stream, h->out.event);
+    /* The last transfer may still be leaving the staging memory. */
+    int err = link_side_join(&l->side[1], l->side[0].stream);
     for (size_t at = 0; at < bytes && !err; at += PIECE_BYTES) {
         size_t left = bytes - at;
-        err = transfer_piece(h, dst, src, at, left < PIECE_BYTES ? left : PIECE_BYTES);
+        err = enqueue_piece(l, dst, src, at, left < PIECE_BYTES ? left : PIECE_BYTES);
     }
-    if (!err)
-        err = link_side_record(&h->out);
-    return err ? err : link_side_finish(&h->out, after);
+    return err;
 }
 
 const struct link_ops link_host = {
     .kind = LINK_HOST,
     .create = create,
     .destroy = destroy,
-    .transfer = transfer,
+    .enqueue = enqueue,
 };

@@ -17,10 +17,8 @@
 #define ABORT_SECONDS 2
 
 struct nccl {
-    int ranks; /* 1: both lanes are on one GPU */
-    struct link_side
-        side[2];        /* of rank 0, the source, and rank 1; one rank: side[0] alone */
-    ncclComm_t comm[2]; /* (ranks) */
+    ncclComm_t
+        comm[2]; /* (ranks): 1 if both lanes are on one GPU; a side of the link each */
     bool aborted;
 };
 
@@ -40,14 +38,14 @@ static int init_rank(struct link *l, int rank, const ncclUniqueId *id)
 {
     struct nccl *n = l->state;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    int before, err = device_enter(n->side[rank].device, &before);
+    int before, err = device_enter(l->side[rank].device, &before);
 
     if (err)
         return err;
     config.minCTAs = 1;
     config.maxCTAs = MAX_CTAS;
     config.splitShare = 0;
-    err = check(l, ncclCommInitRankConfig(&n->comm[rank], n->ranks, *id, rank, &config),
+    err = check(l, ncclCommInitRankConfig(&n->comm[rank], l->n_sides, *id, rank, &config),
                 "join two GPUs");
     device_leave(before);
     return err;
@@ -55,14 +53,13 @@ static int init_rank(struct link *l, int rank, const ncclUniqueId *id)
 
 static int init_comms(struct link *l)
 {
-    struct nccl *n = l->state;
     ncclUniqueId id;
 
     pthread_mutex_lock(&lock);
     int err = check(l, ncclGetUniqueId(&id), "start");
     if (!err) {
         err = check(l, ncclGroupStart(), "start a group");
-        for (int rank = 0; rank < n->ranks && !err; rank++)
+        for (int rank = 0; rank < l->n_sides && !err; rank++)
             err = init_rank(l, rank, &id);
         int end = check(l, ncclGroupEnd(), "join two GPUs");
         err = err ? err : end;
@@ -78,7 +75,7 @@ static int check_async(const struct link *l)
     ncclResult_t result = ncclSuccess;
     int err = 0;
 
-    for (int rank = 0; rank < n->ranks && !err; rank++) {
+    for (int rank = 0; rank < l->n_sides && !err; rank++) {
         err = check(l, ncclCommGetAsyncError(n->comm[rank], &result), "tell its state");
         if (!err)
             err = check(l, result, "go on");
@@ -91,22 +88,22 @@ static int send_and_receive(const struct link *l, void *dst, const void *src,
                             size_t bytes)
 {
     const struct nccl *n = l->state;
-    int last = n->ranks - 1;
+    int last = l->n_sides - 1;
     int err = check(l, ncclGroupStart(), "start a group");
 
     if (err)
         return err;
-    err = check(l, ncclSend(src, bytes, ncclChar, last, n->comm[0], n->side[0].stream),
+    err = check(l, ncclSend(src, bytes, ncclChar, last, n->comm[0], l->side[0].stream),
                 "send");
     if (!err)
         err = check(
-            l, ncclRecv(dst, bytes, ncclChar, 0, n->comm[last], n->side[last].stream),
+            l, ncclRecv(dst, bytes, ncclChar, 0, n->comm[last], l->side[last].stream),
             "receive");
     int end = check(l, ncclGroupEnd(), "send");
     return err ? err : end;
 }
 
-static int transfer(struct link *l, void *dst, const void *src, size_t bytes, void *after)
+static int enqueue(struct link *l, void *dst, const void *src, size_t bytes)
 {
     struct nccl *n = l->state;
 
@@ -116,10 +113,8 @@ static int transfer(struct link *l, void *dst, const void *src, size_t bytes, vo
     if (!err)
         err = send_and_receive(l, dst, src, bytes);
     pthread_mutex_unlock(&lock);
-    for (int rank = 0; rank < n->ranks && !err; rank++)
-        err = link_side_record(&n->side[rank]);
-    for (int rank = 0; rank < n->ranks && !err; rank++)
-        err = link_side_finish(&n->side[rank], after);
+    if (!err && l->n_sides == 2)
+        err = link_side_join(&l->side[0], l->side[1].stream);
     return err;
 }
 
@@ -132,7 +127,9 @@ static int warm_up(struct link *l)
     if (!err)
         err = device_alloc(&dst, l->to->spec.device, WARM_BYTES);
     if (!err)
-        err = transfer(l, dst, src, WARM_BYTES, NULL);
+        err = enqueue(l, dst, src, WARM_BYTES);
+    if (!err)
+        err = link_finish(l, NULL);
     device_free(l->to->spec.device, dst);
     device_free(l->from->spec.device, src);
     return err;
@@ -145,37 +142,26 @@ static void destroy(struct link *l)
     if (!n)
         return;
     pthread_mutex_lock(&lock);
-    for (int rank = 0; rank < n->ranks && !n->aborted; rank++)
+    for (int rank = 0; rank < l->n_sides && !n->aborted; rank++)
         if (n->comm[rank])
             ncclCommDestroy(n->comm[rank]);
     pthread_mutex_unlock(&lock);
-    for (int rank = 0; rank < n->ranks; rank++)
-        link_side_destroy(&n->side[rank]);
     free(n);
-    l->state = NULL;
 }
 
 static int create(struct link *l)
 {
     int from = l->from->spec.device, to = l->to->spec.device;
-    struct nccl *n = calloc(1, sizeof(*n));
 
-    if (!n) {
-        log_error("no memory for a link");
-        return -ENOMEM;
-    }
-    l->state = n;
-    n->ranks = from == to ? 1 : 2;
-    int err = link_side_create(&n->side[0], from);
-    if (!err && n->ranks == 2)
-        err = link_side_create(&n->side[1], to);
+    l->state = calloc(1, sizeof(struct nccl));
+    if (!l->state)
+        return log_no_memory("a link");
+    int err = link_add_side(l, from);
+    if (!err && from != to)
+        err = link_add_side(l, to);
     if (!err)
         err = init_comms(l);
-    if (!err)
-        err = warm_up(l);
-    if (err)
-        destroy(l);
-    return err;
+    return err ? err : warm_up(l);
 }
 
 /* A call that hangs may hold the lock, and only the abort makes it return: then go on without. */
@@ -188,7 +174,7 @@ static void abort_transfers(struct link *l)
     until.tv_sec += ABORT_SECONDS;
     bool locked = !pthread_mutex_timedlock(&lock, &until);
     if (!__atomic_exchange_n(&n->aborted, true, __ATOMIC_ACQ_REL))
-        for (int rank = 0; rank < n->ranks; rank++)
+        for (int rank = 0; rank < l->n_sides; rank++)
             if (n->comm[rank])
                 ncclCommAbort(n->comm[rank]);
     if (locked)
@@ -199,6 +185,6 @@ const struct link_ops link_nccl = {
     .kind = LINK_NCCL,
     .create = create,
     .destroy = destroy,
-    .transfer = transfer,
+    .enqueue = enqueue,
     .abort = abort_transfers,
 };

@@ -1,4 +1,4 @@
-/* nccl in a build without NCCL: link_can_join refuses it, for there is no transfer. */
+/* nccl in a build without NCCL: link_can_join refuses it, for there is no enqueue. */
 #include <errno.h>
 
 #include "runtime/link.h"
@@ -10,13 +10,7 @@ static int create(struct link *l)
     return -EINVAL;
 }
 
-static void destroy(struct link *l)
-{
-    (void)l;
-}
-
 const struct link_ops link_nccl = {
     .kind = LINK_NCCL,
     .create = create,
-    .destroy = destroy,
 };

@@ -21,6 +21,9 @@ libpenstock_core_la_SOURCES += \
 	%D%/engine.h \
 	%D%/events.c \
 	%D%/events.h \
+	%D%/order.c \
+	%D%/order.h \
+	%D%/step.c \
 	%D%/fault.c \
 	%D%/fault.h \
 	%D%/generate.c \

@@ -10,6 +10,7 @@
 
 struct task_data {
     starpu_data_handle_t handle;
+    struct order order;
 };
 
 /* The next place in line of every worker, since starpu_init. StarPU wants it strictly consecutive for the
@@ -22,6 +23,7 @@ int task_data_create(struct task_data **out)
     if (!d)
         return log_no_memory("a task's data");
     starpu_void_data_register(&d->handle);
+    order_init(&d->order);
     *out = d;
     return 0;
 }
@@ -31,7 +33,13 @@ void task_data_destroy(struct task_data *d)
     if (!d)
         return;
     starpu_data_unregister(d->handle);
+    order_fini(&d->order);
     free(d);
+}
+
+struct order *task_data_order(struct task_data *d)
+{
+    return &d->order;
 }
 
 /* Workers that a GPU needs: its lanes and one for transfers. */
@@ -170,6 +178,15 @@ static struct starpu_codelet codelet = {
     .name = "op",
 };
 
+/* Of tasks that are complete when they are enqueued. */
+static struct starpu_codelet codelet_ahead = {
+#ifdef STARPU_USE_CUDA
+    .cuda_funcs = {run_cuda},
+#endif
+    .nbuffers = STARPU_VARIABLE_NBUFFERS,
+    .name = "op",
+};
+
 /* Hands the uses to StarPU, which frees the arrays with the task. */
 static int set_uses(struct starpu_task *s, const struct task_use *uses, int n)
 {
@@ -179,7 +196,6 @@ static int set_uses(struct starpu_task *s, const struct task_use *uses, int n)
         if (!s->dyn_handles || !s->dyn_modes)
             return -ENOMEM;
     }
-    s->cl = &codelet; /* the macros below look at it */
     s->nbuffers = n;
     for (int i = 0; i < n; i++) {
         enum starpu_data_access_mode mode = STARPU_R;
@@ -194,6 +210,8 @@ static int set_uses(struct starpu_task *s, const struct task_use *uses, int n)
 int task_submit(struct task *t, const struct task_use *uses, int n)
 {
     struct starpu_task *s = starpu_task_create();
+    if (s)
+        s->cl = t->ahead ? &codelet_ahead : &codelet;
     if (!s || set_uses(s, uses, n)) {
         if (s)
             starpu_task_destroy(s);

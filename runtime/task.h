@@ -3,12 +3,15 @@
 #define PENSTOCK_TASK_H
 
 #include "runtime/lane.h"
+#include "runtime/order.h"
 
 /* Something that tasks read and write. Tasks that use it run in the order of their submission, readers
  * together. It carries the dependency, not the bytes. */
 struct task_data;
 int task_data_create(struct task_data **out);
 void task_data_destroy(struct task_data *d);
+/* Its order on the device, for tasks that run ahead. */
+struct order *task_data_order(struct task_data *d);
 
 struct task_use {
     struct task_data *data;
@@ -16,13 +19,14 @@ struct task_use {
 };
 
 struct task {
-    /* Runs on the worker's thread. CPU: does the work. CUDA: enqueues it and makes `stream`, the worker's own
-     * (a cudaStream_t), wait for it: the task is complete when the device is. */
+    /* Runs on the worker's thread. CPU: does the work. CUDA: enqueues it and, unless it runs ahead, makes `stream`, the
+     * worker's own (a cudaStream_t), wait for it: the task is complete when the device is. */
     void (*run)(struct task *t, void *stream);
     /* Complete. On a worker's thread; must be short. The task may be freed here. */
     void (*done)(struct task *t);
     const char *name; /* static */
     int worker;
+    bool ahead;   /* complete when enqueued; the device is ordered by task_data_order */
     bool ordered; /* starts in the order of submission among the worker's ordered tasks */
     int priority; /* of those that are ready, greater first */
 };

@@ -305,41 +305,41 @@ void trainer_destroy(struct trainer *t)
 
 /* ---- From copy to copy ------------------------------------------------------------------------ */
 
-static int move(struct link *link, void *to, const void *from, size_t bytes, void *stream)
+static int move(struct link *link, void *to, const void *from, size_t bytes)
 {
     int err = 0;
     for (size_t at = 0; at < bytes && !err; at += SHARE_BYTES) {
         size_t left = bytes - at;
-        err = link_transfer(link, (uint8_t *)to + at, (const uint8_t *)from + at,
-                            left < SHARE_BYTES ? left : SHARE_BYTES, stream);
+        err = link_enqueue(link, (uint8_t *)to + at, (const uint8_t *)from + at,
+                           left < SHARE_BYTES ? left : SHARE_BYTES);
     }
     return err;
 }
 
 static int move_sums(struct link *link, const struct train_stage *to,
-                     const struct train_stage *from, void *stream)
+                     const struct train_stage *from)
 {
     const struct model_config *c = to->stage->config;
-    int err = move(link, to->grad, from->grad, to->stage->params.elements * sizeof(float),
-                   stream);
+    int err =
+        move(link, to->grad, from->grad, to->stage->params.elements * sizeof(float));
     if (!err && to->head_grad)
-        err = move(link, to->head_grad, from->head_grad, c->V * c->C * sizeof(float),
-                   stream);
+        err = move(link, to->head_grad, from->head_grad, c->V * c->C * sizeof(float));
     return err;
 }
 
-int trainer_send_sums(struct trainer *t, int place, void *stream)
+int trainer_send_sums(struct trainer *t, int place)
 {
     struct trainer_stage *s = &t->stages[place];
-    return move_sums(s->out, s->train, t->stages[place % stage_count(t)].train, stream);
+    return move_sums(s->out, s->train, t->stages[place % stage_count(t)].train);
 }
 
 static int return_stage(void *arg)
 {
     struct stage_call *c = arg;
     struct trainer_stage *s = &c->t->stages[c->stage];
-    return move_sums(s->home, c->t->stages[c->stage % stage_count(c->t)].train, s->train,
-                     NULL);
+    int err =
+        move_sums(s->home, c->t->stages[c->stage % stage_count(c->t)].train, s->train);
+    return err ? err : link_finish(s->home, NULL);
 }
 
 static int share_stage(void *arg)
@@ -347,9 +347,10 @@ static int share_stage(void *arg)
     struct stage_call *c = arg;
     struct trainer_stage *s = &c->t->stages[c->stage];
     size_t T = dtype_block_bytes(s->stage->ctx->dtype);
-    return move(s->out, s->stage->weights,
-                c->t->stages[c->stage % stage_count(c->t)].stage->weights,
-                s->stage->params.elements * T, NULL);
+    int err = move(s->out, s->stage->weights,
+                   c->t->stages[c->stage % stage_count(c->t)].stage->weights,
+                   s->stage->params.elements * T);
+    return err ? err : link_finish(s->out, NULL);
 }
 
 /* Calls fn for every stage of the second copy, all at the same time, where bytes are moved to and from it. */

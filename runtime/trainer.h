@@ -110,8 +110,8 @@ int trainer_submit(struct step *s, struct sched_op op);
 /* Submits the whole plan. */
 int trainer_begin(struct trainer *t, struct train_batch **batches, struct step **out);
 
-/* The sums of gradients of the first copy's stage to that of the second, stages[place]. stream as in link_transfer. */
-int trainer_send_sums(struct trainer *t, int place, void *stream);
+/* The sums of gradients of the first copy's stage to that of the second, stages[place], enqueued. */
+int trainer_send_sums(struct trainer *t, int place);
 /* After a step: all second copies' sums, now complete, to the first. */
 int trainer_return_sums(struct trainer *t);
 

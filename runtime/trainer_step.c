@@ -71,18 +71,17 @@ static void copy_input(struct op_task *o, const void *x)
                       C, C, C);
 }
 
-static int forward(struct op_task *o, void *stream)
+static int forward(struct op_task *o)
 {
     struct trainer_stage *s = stage_of(o);
 
-    (void)stream;
     if (o->op.stage && !s->forward)
         copy_input(o, s[-1].y.x[o->in]);
     bool last = o->op.stage == o->step->plan->stages - 1;
     return train_forward(s->train, batch_of(o), o->slot, last ? NULL : s->y.x[o->out]);
 }
 
-static int backward(struct op_task *o, void *stream)
+static int backward(struct op_task *o)
 {
     struct trainer_stage *s = stage_of(o);
     int stage = o->op.stage, last = o->step->plan->stages - 1;
@@ -91,25 +90,23 @@ static int backward(struct op_task *o, void *stream)
                                        : TRAIN_INPUT | TRAIN_WEIGHT;
     void *dy = NULL;
 
-    (void)stream;
     if (stage < last && (what & TRAIN_INPUT))
         dy = s->backward ? s->dy.x[o->in] : s[1].dx.x[o->in];
     return train_backward(s->train, batch_of(o), o->slot, o->grad_slot, dy,
                           stage ? s->dx.x[o->out] : NULL, what);
 }
 
-static int receive_forward(struct op_task *o, void *stream)
+static int receive_forward(struct op_task *o)
 {
     struct trainer_stage *s = stage_of(o);
-    return link_transfer(s->forward, s->train->slots[o->slot].layers[0].x,
-                         s[-1].y.x[o->in], bytes_of(o), stream);
+    return link_enqueue(o->link, s->train->slots[o->slot].layers[0].x, s[-1].y.x[o->in],
+                        bytes_of(o));
 }
 
-static int receive_backward(struct op_task *o, void *stream)
+static int receive_backward(struct op_task *o)
 {
     struct trainer_stage *s = stage_of(o);
-    return link_transfer(s->backward, s->dy.x[o->out], s[1].dx.x[o->in], bytes_of(o),
-                         stream);
+    return link_enqueue(o->link, s->dy.x[o->out], s[1].dx.x[o->in], bytes_of(o));
 }
 
 /* The hop that fills the slot of stage op.stage from buffer `in` of the previous stage. */
@@ -123,8 +120,7 @@ static int submit_receive_forward(struct step *step, struct sched_op op, int slo
     struct task_use uses[2] = {{s[-1].y.data[in], false}, {s->slots.data[slot], true}};
     o->slot = slot;
     o->in = in;
-    return step_transfer(o, "RECV_F", engine_lane(&t->engine, place - 1),
-                         engine_lane(&t->engine, place), receive_forward, uses, 2);
+    return step_transfer(o, "RECV_F", s->forward, receive_forward, uses, 2);
 }
 
 /* The hop that fills buffer `out` of the stage's dy from buffer `in` of the next stage. */
@@ -138,8 +134,7 @@ static int submit_receive_backward(struct step *step, struct sched_op op, int in
     struct task_use uses[2] = {{s[1].dx.data[in], false}, {s->dy.data[out], true}};
     o->in = in;
     o->out = out;
-    return step_transfer(o, "RECV_B", engine_lane(&t->engine, place + 1),
-                         engine_lane(&t->engine, place), receive_backward, uses, 2);
+    return step_transfer(o, "RECV_B", s->backward, receive_backward, uses, 2);
 }
 
 static int submit_forward(struct step *step, struct sched_op op)
@@ -301,9 +296,9 @@ int trainer_submit(struct step *s, struct sched_op op)
     }
 }
 
-static int receive_sums(struct op_task *o, void *stream)
+static int receive_sums(struct op_task *o)
 {
-    return trainer_send_sums(trainer_of(o->step), o->place, stream);
+    return trainer_send_sums(trainer_of(o->step), o->place);
 }
 
 /* The first copy's sums come to the second, when they are complete. */
@@ -314,8 +309,8 @@ static int submit_sums(struct step *step, struct sched_op op)
         step, (struct sched_op){.kind = SCHED_STEP, .stage = op.stage, .mb = op.mb});
     struct task_use uses[2] = {{t->stages[op.stage].sums, false},
                                {t->stages[o->place].sums, true}};
-    return step_transfer(o, "the gradients", engine_lane(&t->engine, op.stage),
-                         engine_lane(&t->engine, o->place), receive_sums, uses, 2);
+    return step_transfer(o, "the gradients", t->stages[o->place].out, receive_sums, uses,
+                         2);
 }
 
 /* The second copy's W, and the sums before the first of every stage. In the lanes' order, behind all else. */

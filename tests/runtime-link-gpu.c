@@ -218,7 +218,7 @@ static void joins_slices(void **state)
     both_ways(&l.lane[0], &l.lane[1], LINK_COPY);
     both_ways(&l.lane[1], &l.lane[2], LINK_HOST);
     both_ways(&l.lane[2], &l.lane[3], LINK_AUTO);
-    if (link_nccl.transfer)
+    if (link_nccl.enqueue)
         both_ways(&l.lane[3], &l.lane[0], LINK_NCCL);
     close_lanes(&l);
 }
@@ -251,7 +251,7 @@ static void joins_gpus(void **state)
     open_lanes(&l, "cuda:0,cuda:1");
     both_ways(&l.lane[0], &l.lane[1], LINK_COPY);
     both_ways(&l.lane[0], &l.lane[1], LINK_HOST);
-    if (link_nccl.transfer)
+    if (link_nccl.enqueue)
         both_ways(&l.lane[0], &l.lane[1], LINK_NCCL);
     close_lanes(&l);
 }
@@ -263,7 +263,7 @@ static void ends_by_abort(void **state)
     void *p;
     (void)state;
 
-    if (!link_nccl.transfer)
+    if (!link_nccl.enqueue)
         skip();
     open_lanes(&l, "cuda:0/2");
     assert_int_equal(device_alloc(&p, 0, 512), 0);

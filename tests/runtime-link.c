@@ -120,7 +120,7 @@ static void refuses_more_than_its_bytes(void **state)
 static void picks_by_place(void **state)
 {
     struct lane slice = {.spec = {.kind = LANE_CUDA, .name = "cuda:0/2.1", .device = 0}};
-    bool nccl = link_nccl.transfer != NULL;
+    bool nccl = link_nccl.enqueue != NULL;
     (void)state;
 
     assert_int_equal(link_kind_pick(&cpu_a, &cpu_b), LINK_COPY);
