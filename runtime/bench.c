@@ -131,7 +131,7 @@ static bool same_stages(const struct bench *b, const struct planned *a,
                         const struct planned *c)
 {
     size_t bytes = b->g.session.n_stages * sizeof(*a->ranges);
-    return a->ranges && c->ranges && !memcmp(a->ranges, c->ranges, bytes);
+    return !memcmp(a->ranges, c->ranges, bytes);
 }
 
 /* Whether a load of *p fits. -ENOMEM, and p->skipped, if not. */
@@ -148,19 +148,23 @@ static int fits(struct bench *b, struct planned *p)
     return err;
 }
 
-/* From case `first`, which fits, as many as fit with it: *last is the one behind, *load serves them all. */
+/* From case `first`, which fits, as many as fit with it or have to be skipped: *last is the one behind, *load serves
+ * them all. */
 static int gather(struct bench *b, int first, int *last, struct planned *load)
 {
     *load = b->cases[first];
     for (*last = first + 1; *last < b->work->n_cases; ++*last) {
-        struct planned more = *load;
-        if (!same_stages(b, load, &b->cases[*last]))
+        struct planned more = *load, *next = &b->cases[*last];
+        if (*next->skipped)
+            continue;
+        if (!same_stages(b, load, next))
             break;
-        unite(&more, &b->cases[*last]);
+        unite(&more, next);
         int err = fits(b, &more);
-        if (err)
-            return err == -ENOMEM ? 0 : err;
-        *load = more;
+        if (!err)
+            *load = more;
+        else if (err != -ENOMEM || (err = fits(b, next)) != -ENOMEM)
+            return err; /* 0: it fits alone */
     }
     return 0;
 }
@@ -282,7 +286,7 @@ static int run_some(struct bench *b, int *i)
         return err;
     s->infer->config.progress = NULL; /* the whole benchmark's is shown */
     for (; *i < last && !err; ++*i)
-        err = run_case(b, *i);
+        err = *b->cases[*i].skipped ? skip_case(b, *i) : run_case(b, *i);
     if (err != -ETIMEDOUT)
         session_unload(s);
     return err;

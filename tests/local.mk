@@ -57,6 +57,7 @@ EXTRA_DIST += %D%/data %D%/stages-files.h %D%/stages-refuse.h %D%/stages-tokeniz
 # --- runtime ---
 UNIT_TESTS += \
 	%D%/runtime-assign \
+	%D%/runtime-bench \
 	%D%/runtime-grad \
 	%D%/runtime-lane \
 	%D%/runtime-link \
