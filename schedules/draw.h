@@ -24,6 +24,18 @@ int sched_draw_trace(const struct sched_plan *plan, const struct sched_sim *sim,
 int sched_draw_json(const struct sched_plan *plan, const struct sched_sim *sim,
                     FILE *file);
 
+/* One of several plans in a picture or trace. */
+struct sched_picture {
+    const struct sched_plan *plan;
+    const struct sched_sim *sim;
+    const char *label; /* said with the plan's name; NULL: nothing */
+    bool measured;     /* as it ran: the scale is that of those which are not */
+};
+
+/* Above each other on one time axis; in one trace, a process each. */
+int sched_draw_pictures_svg(const struct sched_picture *p, int n, FILE *file);
+int sched_draw_pictures_trace(const struct sched_picture *p, int n, FILE *file);
+
 /* Several plans of one shape. */
 int sched_draw_compare_text(const struct sched_comparison *c, FILE *file);
 int sched_draw_compare_svg(const struct sched_comparison *c, FILE *file);

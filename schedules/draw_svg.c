@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 
 #define MOST_PIXELS 16000
 #define LEFT        64
@@ -115,11 +116,11 @@ static double tick_step(double scale)
     return least <= 5 * power ? 5 * power : 10 * power;
 }
 
-static void put_axis(const struct strip *s, double bottom)
+static void put_axis(const struct strip *s, double longest, double bottom)
 {
     double step = tick_step(s->scale);
 
-    for (int i = 0; i * step <= s->sim->makespan; i++) {
+    for (int i = 0; i * step <= longest; i++) {
         double x = LEFT + i * step * s->scale;
         fprintf(s->file,
                 "<path d=\"M%.2f %.2fv5\" stroke=\"#444\"/><text class=\"n\" "
@@ -153,7 +154,7 @@ static void put_legend(FILE *file, double y)
             x, y, x + 38, y + 11, x + 80, y + 11);
 }
 
-static void put_title(const struct strip *s, double y, double font)
+static void put_title(const struct strip *s, const char *label, double y, double font)
 {
     double peak = 0;
 
@@ -161,11 +162,12 @@ static void put_title(const struct strip *s, double y, double font)
         peak = s->sim->lane[i].peak > peak ? s->sim->lane[i].peak : peak;
     fprintf(s->file,
             "<text font-size=\"%.1f\" x=\"%d\" y=\"%.1f\"><tspan "
-            "font-weight=\"bold\">%s</tspan>  "
+            "font-weight=\"bold\">%s%s%s</tspan>  "
             "%d lanes, %d micro-batches, makespan %.6g, bubble %.1f %%, peak activations "
             "%.4g</text>\n",
-            font, LEFT, y, s->plan->name, s->plan->lanes, s->plan->micro_batches,
-            s->sim->makespan, 100 * s->sim->bubble, peak);
+            font, LEFT, y, s->plan->name, label ? ", " : "", label ? label : "",
+            s->plan->lanes, s->plan->micro_batches, s->sim->makespan,
+            100 * s->sim->bubble, peak);
 }
 
 /* Room for the number of a micro-batch in the shortest op. */
@@ -202,41 +204,65 @@ int sched_draw_svg(const struct sched_plan *plan, const struct sched_sim *sim, F
 
     s.scale = svg_scale(plan, sim, s.font);
     put_head(file, picture_width(sim->makespan, s.scale), bottom + 56);
-    put_title(&s, 24, 14);
+    put_title(&s, NULL, 24, 14);
     for (int i = 0; i < plan->lanes; i++)
         put_lane(&s, i);
-    put_axis(&s, bottom);
+    put_axis(&s, sim->makespan, bottom);
     put_legend(file, bottom + 30);
+    fputs("</svg>\n", file);
+    return ferror(file) ? -EIO : 0;
+}
+
+static double common_scale(const struct sched_picture *p, int n, double font,
+                           double *longest)
+{
+    double scale = 0;
+
+    *longest = 0;
+    for (int i = 0; i < n; i++) {
+        if (!p[i].measured)
+            scale = fmax(scale, svg_scale(p[i].plan, p[i].sim, font));
+        *longest = fmax(*longest, p[i].sim->makespan);
+    }
+    scale = scale > 0 ? scale : 1;
+    return *longest * scale > MOST_PIXELS ? MOST_PIXELS / *longest : scale;
+}
+
+int sched_draw_pictures_svg(const struct sched_picture *p, int n, FILE *file)
+{
+    struct strip s = {.file = file, .top = 12, .row = 18, .gap = 1, .font = 8};
+    double height = 30 + 56, longest;
+
+    s.scale = common_scale(p, n, s.font, &longest);
+    for (int i = 0; i < n; i++)
+        height += p[i].plan->lanes * (s.row + s.gap) + 34;
+    put_head(file, picture_width(longest, s.scale), height);
+    for (int i = 0; i < n; i++) {
+        s.plan = p[i].plan;
+        s.sim = p[i].sim;
+        put_title(&s, p[i].label, s.top + 10, 12);
+        s.top += 18;
+        for (int lane = 0; lane < s.plan->lanes; lane++)
+            put_lane(&s, lane);
+        s.top += s.plan->lanes * (s.row + s.gap) + 16;
+    }
+    if (n)
+        put_axis(&s, longest, s.top - 10);
+    put_legend(file, s.top + 20);
     fputs("</svg>\n", file);
     return ferror(file) ? -EIO : 0;
 }
 
 int sched_draw_compare_svg(const struct sched_comparison *c, FILE *file)
 {
-    struct strip s = {.file = file, .top = 12, .row = 18, .gap = 1, .font = 8};
-    double height = c->lanes * (s.row + s.gap) + 34, longest = 0;
+    struct sched_picture *p = calloc((size_t)c->results + 1, sizeof(*p));
 
-    s.scale = c->results ? 0 : 1;
-    for (int i = 0; i < c->results; i++) {
-        double scale = svg_scale(&c->result[i].plan, &c->result[i].sim, s.font);
-        s.scale = scale > s.scale ? scale : s.scale;
-        longest = fmax(longest, c->result[i].sim.makespan);
-    }
-    if (longest * s.scale > MOST_PIXELS)
-        s.scale = MOST_PIXELS / longest;
-    put_head(file, picture_width(longest, s.scale), 30 + c->results * height + 56);
-    for (int i = 0; i < c->results; i++) {
-        s.plan = &c->result[i].plan;
-        s.sim = &c->result[i].sim;
-        put_title(&s, s.top + 10, 12);
-        s.top += 18;
-        for (int lane = 0; lane < c->lanes; lane++)
-            put_lane(&s, lane);
-        s.top += height - 18;
-    }
-    if (c->results)
-        put_axis(&s, s.top - 10);
-    put_legend(file, s.top + 20);
-    fputs("</svg>\n", file);
-    return ferror(file) ? -EIO : 0;
+    if (!p)
+        return -ENOMEM;
+    for (int i = 0; i < c->results; i++)
+        p[i] =
+            (struct sched_picture){.plan = &c->result[i].plan, .sim = &c->result[i].sim};
+    int rc = sched_draw_pictures_svg(p, c->results, file);
+    free(p);
+    return rc;
 }

@@ -32,6 +32,8 @@ libpenstock_core_la_SOURCES += \
 	%D%/late.c \
 	%D%/list.c \
 	%D%/list.h \
+	%D%/measured.c \
+	%D%/measured.h \
 	%D%/looped_bfs.c \
 	%D%/order.c \
 	%D%/plan.c \

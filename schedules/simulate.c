@@ -100,6 +100,8 @@ static void pass_on(struct run *r, const struct sched_op *op, double end)
         copy = (size_t)((int64_t)op->mb * r->plan->copies / r->plan->micro_batches);
     *arrival_of(r, &next) =
         end + r->hop[2 * (copy * (size_t)r->plan->stages + (size_t)op->stage) + !forward];
+    sched_sim_add_transfer(r->sim, r->plan, &next,
+                           (struct sched_span){end, *arrival_of(r, &next)});
 }
 
 /* SEND and RECV: a mark at the time of the transfer. */
@@ -135,29 +137,37 @@ static int run_visit(void *user, int lane, size_t index)
     return 0;
 }
 
-static void sum_up(struct run *r)
+void sched_sim_sum_up(struct sched_sim *sim, const struct sched_plan *plan,
+                      const double *last)
 {
-    struct sched_sim *sim = r->sim;
     double idle = 0;
 
     for (int i = 0; i < sim->lanes; i++)
-        if (r->free_at[i] > sim->makespan)
-            sim->makespan = r->free_at[i];
+        if (last[i] > sim->makespan)
+            sim->makespan = last[i];
     for (int i = 0; i < sim->lanes; i++) {
         struct sched_lane_sim *l = &sim->lane[i];
         l->warmup = l->warmup < 0 ? 0 : l->warmup;
-        l->drain = sim->makespan - r->free_at[i];
+        l->drain = sim->makespan - last[i];
         l->idle = sim->makespan - l->busy;
-        l->peak = sched_peak(r->plan, i);
+        l->peak = sched_peak(plan, i);
         idle += l->idle;
     }
-    for (int i = 0; i < sim->edges.n; i++)
-        sim->edges.edge[i].bytes = (double)sim->edges.edge[i].count * r->costs->bytes;
     if (sim->makespan > 0)
         sim->bubble = idle / (sim->lanes * sim->makespan);
 }
 
-static int sim_init(struct sched_sim *sim, const struct sched_plan *plan)
+void sched_sim_add_transfer(struct sched_sim *sim, const struct sched_plan *plan,
+                            const struct sched_op *op, struct sched_span span)
+{
+    const struct sched_edge *e = sched_edges_input(&sim->edges, plan, op);
+
+    if (e)
+        sim->transfer[sim->transfers++] =
+            (struct sched_transfer){(int)(e - sim->edges.edge), *op, span};
+}
+
+int sched_sim_init(struct sched_sim *sim, const struct sched_plan *plan)
 {
     size_t cells = (size_t)plan->stages * (size_t)plan->micro_batches, at = 0;
 
@@ -175,7 +185,12 @@ static int sim_init(struct sched_sim *sim, const struct sched_plan *plan)
         sim->lane[i].warmup = -1; /* not begun */
         at += plan->lane[i].n;
     }
-    return sched_edges_init(&sim->edges, plan);
+    int rc = sched_edges_init(&sim->edges, plan);
+    size_t transfers = 0;
+    for (int i = 0; i < sim->edges.n && !rc; i++)
+        transfers += sim->edges.edge[i].count;
+    sim->transfer = calloc(transfers + 1, sizeof(*sim->transfer));
+    return !rc && !sim->transfer ? -ENOMEM : rc;
 }
 
 static int run_init(struct run *r)
@@ -208,14 +223,16 @@ int sched_simulate(struct sched_sim *sim, const struct sched_plan *plan,
         memset(sim, 0, sizeof(*sim));
         return rc;
     }
-    rc = sim_init(sim, plan);
+    rc = sched_sim_init(sim, plan);
     rc = rc ? rc : run_init(&r);
     if (rc)
         sched_fail(err, rc, -1, -1, -1, "out of memory");
     rc = rc ? rc : sched_walk(plan, run_visit, &r, err);
     if (!rc)
-        sum_up(&r);
-    else
+        sched_sim_sum_up(sim, plan, r.free_at);
+    for (int i = 0; i < sim->edges.n && !rc; i++)
+        sim->edges.edge[i].bytes = (double)sim->edges.edge[i].count * costs->bytes;
+    if (rc)
         sched_sim_fini(sim);
     free(r.free_at);
     free(r.hop);
@@ -226,6 +243,7 @@ void sched_sim_fini(struct sched_sim *sim)
 {
     free(sim->lane);
     free(sim->spans);
+    free(sim->transfer);
     free(sim->cost);
     free(sim->arrival);
     sched_edges_fini(&sim->edges);

@@ -29,6 +29,7 @@ EXTRA_DIST += %D%/kernels.h %D%/kernels-train.h %D%/kernels-twin.h
 UNIT_TESTS += \
 	%D%/schedules-auto \
 	%D%/schedules-csv \
+	%D%/schedules-measured \
 	%D%/schedules-mutations \
 	%D%/schedules-shapes \
 	%D%/schedules-values
